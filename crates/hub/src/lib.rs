@@ -1,0 +1,1 @@
+//! Where models come from: catalog, cache directory, verified resumable download.

@@ -1,0 +1,1 @@
+//! Ragged encoding: pack texts, run the forward pass, pool or classify.

@@ -1,0 +1,3 @@
+//! The `lattice` command.
+
+fn main() {}

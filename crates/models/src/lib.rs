@@ -1,0 +1,1 @@
+//! Architectures: config.json plus a composition of shared blocks.

@@ -1,0 +1,1 @@
+//! The vocabulary of transformer operations, and its CPU executor.

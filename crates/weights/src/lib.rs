@@ -1,0 +1,1 @@
+//! What do these bytes mean: number formats and checkpoint files, mapped and checked.
