@@ -1,1 +1,23 @@
 //! Every CPU hot loop, per instruction set, with a scalar oracle beside each.
+//!
+//! [`Kernels`] is a table of function pointers: [`Kernels::best`] gives the machine's best, [`Kernels::for_isa`] any
+//! other that it has. No kernel spawns threads, does I/O or allocates; callers share work among threads by ranges of
+//! rows and of weight panels ([`Packed`]), and hand out disjoint [`Window`]s of the result.
+
+// Loads, stores and the call into code for an instruction set; see the SAFETY comments.
+#![allow(unsafe_code)]
+
+mod convert;
+mod isa;
+mod packed;
+mod scalar;
+mod table;
+mod view;
+mod vocabulary;
+
+pub use convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+pub use isa::{Error, Isa};
+pub use packed::{Packed, PanelMut, Stored};
+pub use table::Kernels;
+pub use view::{Rows, Window};
+pub use vocabulary::{Activation, Attend, AttendScratch, Epilogue, Mask, RelativeBias, RopeLayout};
