@@ -1,0 +1,263 @@
+//! Which number formats exist, and what is known of each? One table, a row a format; everything else derives from it.
+//!
+//! A format packs `block` consecutive elements of a row into `bytes` bytes. Plain formats (`F32`, `BF16`, …) have
+//! blocks of one element. A row of a matrix always is a whole number of blocks.
+
+mod plain;
+
+use crate::{Result, WeightsError};
+use ::safetensors::Dtype;
+
+pub use plain::{bf16_to_f32, f16_to_f32};
+
+/// A number format: the key of a row of [`FORMATS`].
+#[allow(non_camel_case_types, missing_docs)] // the formats' own names; the table says what they are
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    F64,
+    F32,
+    F16,
+    BF16,
+    F8_E4M3,
+    F8_E5M2,
+    I8,
+    U8,
+    I16,
+    U16,
+    I32,
+    U32,
+    I64,
+    U64,
+    BOOL,
+}
+
+/// What is known of one format.
+#[derive(Debug)]
+pub struct Row {
+    /// Which format this is; the table is in the order of the enum.
+    pub format: Format,
+    /// Its name in messages and, where it has one there, in safetensors headers or in ggml.
+    pub name: &'static str,
+    /// Its safetensors type, if safetensors knows it.
+    pub dtype: Option<Dtype>,
+    /// Its id in GGUF tensor tables, if ggml knows it.
+    pub ggml: Option<u32>,
+    /// Elements in a block.
+    pub block: usize,
+    /// Bytes in a block.
+    pub bytes: usize,
+    /// Decodes whole blocks to `f32`. `None`: its values are indices, flags or counts, which `f32` cannot hold.
+    pub decode: Option<fn(&[u8], &mut [f32])>,
+    /// Encodes whole blocks from `f32`. `None`: this direction is not defined here.
+    pub encode: Option<Encoder>,
+}
+
+/// How values are encoded, and which can be.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoder {
+    /// The largest magnitude that the format can hold, whatever else is in the block.
+    pub limit: f32,
+    /// Encodes whole blocks of finite values within the limit.
+    pub blocks: fn(&[f32], &mut [u8]),
+}
+
+/// Every format, in the order of [`Format`].
+pub static FORMATS: &[Row] = &[
+    plain(Format::F64, "F64", Dtype::F64, Some(28), 8, Some(plain::decode_f64), Some((f32::MAX, plain::encode_f64))),
+    plain(Format::F32, "F32", Dtype::F32, Some(0), 4, Some(plain::decode_f32), Some((f32::MAX, plain::encode_f32))),
+    plain(Format::F16, "F16", Dtype::F16, Some(1), 2, Some(plain::decode_f16), Some((65504.0, plain::encode_f16))),
+    plain(
+        Format::BF16,
+        "BF16",
+        Dtype::BF16,
+        Some(30),
+        2,
+        Some(plain::decode_bf16),
+        Some((plain::BF16_MAX, plain::encode_bf16)),
+    ),
+    plain(Format::F8_E4M3, "F8_E4M3", Dtype::F8_E4M3, None, 1, Some(plain::decode_f8_e4m3), None),
+    plain(Format::F8_E5M2, "F8_E5M2", Dtype::F8_E5M2, None, 1, Some(plain::decode_f8_e5m2), None),
+    plain(Format::I8, "I8", Dtype::I8, Some(24), 1, Some(plain::decode_i8), None),
+    plain(Format::U8, "U8", Dtype::U8, None, 1, Some(plain::decode_u8), None),
+    plain(Format::I16, "I16", Dtype::I16, Some(25), 2, Some(plain::decode_i16), None),
+    plain(Format::U16, "U16", Dtype::U16, None, 2, Some(plain::decode_u16), None),
+    plain(Format::I32, "I32", Dtype::I32, Some(26), 4, None, None),
+    plain(Format::U32, "U32", Dtype::U32, None, 4, None, None),
+    plain(Format::I64, "I64", Dtype::I64, Some(27), 8, None, None),
+    plain(Format::U64, "U64", Dtype::U64, None, 8, None, None),
+    plain(Format::BOOL, "BOOL", Dtype::BOOL, None, 1, None, None),
+];
+
+type Encode = Option<(f32, fn(&[f32], &mut [u8]))>;
+
+/// A row whose blocks hold one element.
+const fn plain(
+    format: Format,
+    name: &'static str,
+    dtype: Dtype,
+    ggml: Option<u32>,
+    bytes: usize,
+    decode: Option<fn(&[u8], &mut [f32])>,
+    encode: Encode,
+) -> Row {
+    let encode = match encode {
+        Some((limit, blocks)) => Some(Encoder { limit, blocks }),
+        None => None,
+    };
+    Row { format, name, dtype: Some(dtype), ggml, block: 1, bytes, decode, encode }
+}
+
+impl Format {
+    /// This format's row of the table.
+    pub fn row(self) -> &'static Row {
+        &FORMATS[self as usize]
+    }
+
+    /// Its name, as in [`Row::name`].
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Elements in a block.
+    pub fn block(self) -> usize {
+        self.row().block
+    }
+
+    /// Bytes in a block.
+    pub fn block_bytes(self) -> usize {
+        self.row().bytes
+    }
+
+    /// The format that safetensors headers call `name`.
+    pub fn from_safetensors(name: &str) -> Option<Format> {
+        FORMATS.iter().find(|row| row.dtype.is_some() && row.name == name).map(|row| row.format)
+    }
+
+    /// The format with this id in GGUF tensor tables.
+    pub fn from_ggml(id: u32) -> Option<Format> {
+        FORMATS.iter().find(|row| row.ggml == Some(id)).map(|row| row.format)
+    }
+
+    /// The format of this name, in any case: `q8_0`, `BF16`.
+    pub fn from_name(name: &str) -> Option<Format> {
+        FORMATS.iter().find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.format)
+    }
+
+    /// Bytes of a row of `cols` elements; `None` if that is not a whole number of blocks, or overflows.
+    pub fn row_bytes(self, cols: usize) -> Option<usize> {
+        let row = self.row();
+        if cols % row.block != 0 { None } else { (cols / row.block).checked_mul(row.bytes) }
+    }
+
+    /// Bytes of a tensor of this shape; `None` if its rows are not whole numbers of blocks, or if it overflows.
+    pub fn tensor_bytes(self, shape: &[usize]) -> Option<usize> {
+        let (&cols, leading) = shape.split_last().unwrap_or((&1, &[]));
+        let rows = leading.iter().try_fold(1usize, |rows, &n| rows.checked_mul(n))?;
+        rows.checked_mul(cols)?; // elements are counted in usize too
+        rows.checked_mul(self.row_bytes(cols)?)
+    }
+
+    /// Decodes whole blocks.
+    ///
+    /// # Errors
+    /// [`WeightsError::NotNumbers`], naming `tensor`, where the format's values do not fit `f32`.
+    ///
+    /// # Panics
+    /// If `bytes` and `out` are not the same whole number of blocks.
+    pub fn decode(self, tensor: &str, bytes: &[u8], out: &mut [f32]) -> Result<()> {
+        let decode = self
+            .row()
+            .decode
+            .ok_or_else(|| WeightsError::NotNumbers { tensor: tensor.to_string(), format: self.name() })?;
+        assert_eq!(self.row_bytes(out.len()), Some(bytes.len()), "{tensor}: {} values of {self:?}", out.len());
+        decode(bytes, out);
+        Ok(())
+    }
+
+    /// Encodes whole blocks: the rows of a tensor, or all of it.
+    ///
+    /// # Errors
+    /// [`WeightsError::NoEncoder`] where that is not defined; [`WeightsError::RowWidth`] if `values` is not a whole
+    /// number of blocks; [`WeightsError::NotFinite`] for NaN, infinities, and magnitudes that the format cannot hold.
+    pub fn encode(self, tensor: &str, values: &[f32]) -> Result<Vec<u8>> {
+        let row = self.row();
+        let tensor = || tensor.to_string();
+        let encoder = row.encode.ok_or_else(|| WeightsError::NoEncoder { tensor: tensor(), format: row.name })?;
+        let bytes = self.row_bytes(values.len()).ok_or_else(|| WeightsError::RowWidth {
+            tensor: tensor(),
+            format: row.name,
+            cols: values.len(),
+            block: row.block,
+        })?;
+        if let Some(at) = values.iter().position(|v| v.is_nan() || v.abs() > encoder.limit) {
+            return Err(WeightsError::NotFinite {
+                tensor: tensor(),
+                format: row.name,
+                at,
+                value: values[at],
+                limit: encoder.limit,
+            });
+        }
+        let mut out = vec![0; bytes];
+        (encoder.blocks)(values, &mut out);
+        Ok(out)
+    }
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn table_is_in_the_order_of_the_enum_and_names_are_unique() {
+        let mut names = HashSet::new();
+        let mut ids = HashSet::new();
+        for (i, row) in FORMATS.iter().enumerate() {
+            assert_eq!(row.format as usize, i, "{}", row.name);
+            assert!(names.insert(row.name), "{}", row.name);
+            assert!(row.ggml.is_none_or(|id| ids.insert(id)), "{}", row.name);
+            if let Some(dtype) = row.dtype {
+                assert_eq!(format!("{dtype}"), row.name);
+                assert_eq!(dtype.bitsize(), row.bytes * 8, "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_none() {
+        assert_eq!(Format::F32.tensor_bytes(&[1 << 33, 1 << 33]), None);
+        assert_eq!(Format::F32.tensor_bytes(&[1 << 62]), None);
+        assert_eq!(Format::F32.tensor_bytes(&[]), Some(4));
+        assert_eq!(Format::F32.tensor_bytes(&[3, 0, 5]), Some(0));
+        assert_eq!(Format::BF16.tensor_bytes(&[3, 5]), Some(30));
+    }
+
+    #[test]
+    fn encoding_refuses_what_the_format_cannot_hold_by_name() {
+        for (format, value) in [
+            (Format::F32, f32::NAN),
+            (Format::F16, f32::INFINITY),
+            (Format::F16, 70000.0),
+            (Format::BF16, f32::NEG_INFINITY),
+        ] {
+            let error = format.encode("layers.0.w", &[0.0, value]).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("layers.0.w") && text.contains("element 1"), "{text}");
+        }
+        let text = Format::I64.encode("ids", &[1.0]).unwrap_err().to_string();
+        assert_eq!(text, "tensor ids: nothing here encodes to I64");
+    }
+
+    #[test]
+    fn integers_that_f32_cannot_hold_are_not_decoded() {
+        let text = Format::I64.decode("position_ids", &[0; 8], &mut [0.0]).unwrap_err().to_string();
+        assert_eq!(text, "tensor position_ids holds I64: indices or flags, not weights that can be read as f32");
+    }
+}
