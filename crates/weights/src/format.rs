@@ -47,10 +47,13 @@ pub struct Row {
     /// Bytes in a block.
     pub bytes: usize,
     /// Decodes whole blocks to `f32`. `None`: its values are indices, flags or counts, which `f32` cannot hold.
-    pub decode: Option<fn(&[u8], &mut [f32])>,
+    pub decode: Option<Decode>,
     /// Encodes whole blocks from `f32`. `None`: this direction is not defined here.
     pub encode: Option<Encoder>,
 }
+
+/// Decodes whole blocks: bytes in, one `f32` for each element out.
+pub type Decode = fn(&[u8], &mut [f32]);
 
 /// How values are encoded, and which can be.
 #[derive(Clone, Copy, Debug)]
@@ -63,48 +66,51 @@ pub struct Encoder {
 
 /// Every format, in the order of [`Format`].
 pub static FORMATS: &[Row] = &[
-    plain(Format::F64, "F64", Dtype::F64, Some(28), 8, Some(plain::decode_f64), Some((f32::MAX, plain::encode_f64))),
-    plain(Format::F32, "F32", Dtype::F32, Some(0), 4, Some(plain::decode_f32), Some((f32::MAX, plain::encode_f32))),
-    plain(Format::F16, "F16", Dtype::F16, Some(1), 2, Some(plain::decode_f16), Some((65504.0, plain::encode_f16))),
-    plain(
-        Format::BF16,
-        "BF16",
-        Dtype::BF16,
-        Some(30),
-        2,
-        Some(plain::decode_bf16),
-        Some((plain::BF16_MAX, plain::encode_bf16)),
-    ),
-    plain(Format::F8_E4M3, "F8_E4M3", Dtype::F8_E4M3, None, 1, Some(plain::decode_f8_e4m3), None),
-    plain(Format::F8_E5M2, "F8_E5M2", Dtype::F8_E5M2, None, 1, Some(plain::decode_f8_e5m2), None),
-    plain(Format::I8, "I8", Dtype::I8, Some(24), 1, Some(plain::decode_i8), None),
-    plain(Format::U8, "U8", Dtype::U8, None, 1, Some(plain::decode_u8), None),
-    plain(Format::I16, "I16", Dtype::I16, Some(25), 2, Some(plain::decode_i16), None),
-    plain(Format::U16, "U16", Dtype::U16, None, 2, Some(plain::decode_u16), None),
-    plain(Format::I32, "I32", Dtype::I32, Some(26), 4, None, None),
-    plain(Format::U32, "U32", Dtype::U32, None, 4, None, None),
-    plain(Format::I64, "I64", Dtype::I64, Some(27), 8, None, None),
-    plain(Format::U64, "U64", Dtype::U64, None, 8, None, None),
-    plain(Format::BOOL, "BOOL", Dtype::BOOL, None, 1, None, None),
+    plain(Format::F64, "F64", Dtype::F64, 8).ggml(28).decode(plain::decode_f64).encode(f32::MAX, plain::encode_f64),
+    plain(Format::F32, "F32", Dtype::F32, 4).ggml(0).decode(plain::decode_f32).encode(f32::MAX, plain::encode_f32),
+    plain(Format::F16, "F16", Dtype::F16, 2).ggml(1).decode(plain::decode_f16).encode(F16_MAX, plain::encode_f16),
+    plain(Format::BF16, "BF16", Dtype::BF16, 2)
+        .ggml(30)
+        .decode(plain::decode_bf16)
+        .encode(BF16_MAX, plain::encode_bf16),
+    plain(Format::F8_E4M3, "F8_E4M3", Dtype::F8_E4M3, 1).decode(plain::decode_f8_e4m3),
+    plain(Format::F8_E5M2, "F8_E5M2", Dtype::F8_E5M2, 1).decode(plain::decode_f8_e5m2),
+    plain(Format::I8, "I8", Dtype::I8, 1).ggml(24).decode(plain::decode_i8),
+    plain(Format::U8, "U8", Dtype::U8, 1).decode(plain::decode_u8),
+    plain(Format::I16, "I16", Dtype::I16, 2).ggml(25).decode(plain::decode_i16),
+    plain(Format::U16, "U16", Dtype::U16, 2).decode(plain::decode_u16),
+    plain(Format::I32, "I32", Dtype::I32, 4).ggml(26),
+    plain(Format::U32, "U32", Dtype::U32, 4),
+    plain(Format::I64, "I64", Dtype::I64, 8).ggml(27),
+    plain(Format::U64, "U64", Dtype::U64, 8),
+    plain(Format::BOOL, "BOOL", Dtype::BOOL, 1),
 ];
 
-type Encode = Option<(f32, fn(&[f32], &mut [u8]))>;
+/// The largest finite half-precision float.
+const F16_MAX: f32 = 65504.0;
+/// The largest finite bfloat16.
+const BF16_MAX: f32 = f32::from_bits(0x7f7f_0000);
 
-/// A row whose blocks hold one element.
-const fn plain(
-    format: Format,
-    name: &'static str,
-    dtype: Dtype,
-    ggml: Option<u32>,
-    bytes: usize,
-    decode: Option<fn(&[u8], &mut [f32])>,
-    encode: Encode,
-) -> Row {
-    let encode = match encode {
-        Some((limit, blocks)) => Some(Encoder { limit, blocks }),
-        None => None,
-    };
-    Row { format, name, dtype: Some(dtype), ggml, block: 1, bytes, decode, encode }
+/// A row of elements that stand alone, `bytes` each.
+const fn plain(format: Format, name: &'static str, dtype: Dtype, bytes: usize) -> Row {
+    Row { format, name, dtype: Some(dtype), ggml: None, block: 1, bytes, decode: None, encode: None }
+}
+
+impl Row {
+    const fn ggml(mut self, id: u32) -> Row {
+        self.ggml = Some(id);
+        self
+    }
+
+    const fn decode(mut self, decode: Decode) -> Row {
+        self.decode = Some(decode);
+        self
+    }
+
+    const fn encode(mut self, limit: f32, blocks: fn(&[f32], &mut [u8])) -> Row {
+        self.encode = Some(Encoder { limit, blocks });
+        self
+    }
 }
 
 impl Format {
@@ -146,7 +152,7 @@ impl Format {
     /// Bytes of a row of `cols` elements; `None` if that is not a whole number of blocks, or overflows.
     pub fn row_bytes(self, cols: usize) -> Option<usize> {
         let row = self.row();
-        if cols % row.block != 0 { None } else { (cols / row.block).checked_mul(row.bytes) }
+        if cols.is_multiple_of(row.block) { (cols / row.block).checked_mul(row.bytes) } else { None }
     }
 
     /// Bytes of a tensor of this shape; `None` if its rows are not whole numbers of blocks, or if it overflows.

@@ -114,7 +114,7 @@ impl Tensor {
     /// # Errors
     /// [`WeightsError::Rows`] if there is no such row.
     pub fn row(&self, row: usize) -> Result<&[u8]> {
-        let end = row.checked_add(1).unwrap_or(usize::MAX);
+        let end = row.saturating_add(1);
         Ok(&self.bytes()[self.bytes_of_rows(row..end)?])
     }
 
@@ -263,7 +263,7 @@ pub(crate) fn check_size(name: &str, shape: &[usize], format: Format, bytes: usi
             expected,
             got: bytes,
         }),
-        None if cols % format.block() != 0 => {
+        None if !cols.is_multiple_of(format.block()) => {
             Err(WeightsError::RowWidth { tensor: name.to_string(), format: format.name(), cols, block: format.block() })
         }
         None => {

@@ -4,9 +4,6 @@
 
 use half::{bf16, f16};
 
-/// The largest finite bfloat16.
-pub(super) const BF16_MAX: f32 = f32::from_bits(0x7f7f_0000);
-
 /// The value of a half-precision float (IEEE 754 binary16), without branches, so that loops over it vectorize.
 #[inline]
 pub fn f16_to_f32(bits: u16) -> f32 {
