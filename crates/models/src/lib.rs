@@ -1,1 +1,37 @@
 //! Architectures: config.json plus a composition of shared blocks.
+//!
+//! [`load`] reads a model directory, picks its row of [`ARCHITECTURES`], checks every tensor's shape and uploads it to an
+//! executor. What it gives back is a [`Model`], rows in and rows out, that does not know which executor that is; a
+//! checkpoint for sequence classification has a [`Classifier`] on top.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use lattice_models::{Batch, Forward, load};
+//! let ops = ops::Cpu::new(ops::CpuOptions::default())?;
+//! let loaded = load("all-MiniLM-L6-v2", &ops)?;
+//! let batch = Batch::new(&[vec![101, 7592, 102], vec![101, 2088, 999, 102]])?;
+//! loaded.model.shape().check(&batch)?;
+//! let hidden = Forward::new(&ops, &batch).run(&*loaded.model); // [7, 384]
+//! # Ok(()) }
+//! ```
+
+mod architectures;
+mod batch;
+pub mod bert;
+pub mod blocks;
+pub mod config;
+pub mod distilbert;
+mod error;
+mod loader;
+mod model;
+pub mod modernbert;
+pub mod mpnet;
+pub mod nomic;
+
+pub use architectures::{ARCHITECTURES, Arch, Built, Loaded, find, load, load_checkpoint};
+pub use batch::Batch;
+pub use blocks::Classifier;
+pub use config::Config;
+pub use error::{ModelError, Result};
+pub use loader::{Bias, Loader};
+pub use model::{Forward, Model, Shape};

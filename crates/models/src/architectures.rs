@@ -1,0 +1,101 @@
+//! Which architectures are there, and how does a model directory become a model?
+
+use crate::blocks::Classifier;
+use crate::config::Config;
+use crate::error::{ModelError, Result};
+use crate::loader::Loader;
+use crate::model::Model;
+use crate::{bert, distilbert, modernbert, mpnet, nomic};
+use ops::Ops;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::Path;
+use weights::Checkpoint;
+
+/// A row of the table of architectures.
+pub struct Arch {
+    /// What the family is called; also [`crate::Shape::architecture`].
+    pub family: &'static str,
+    /// Hugging Face's class names and `model_type`s.
+    pub names: &'static [&'static str],
+    /// Builds the model from its configuration and the loader at the root of its checkpoint.
+    pub load: fn(&Config, &Loader) -> Result<Built>,
+}
+
+/// Every architecture; adding one is one line.
+pub const ARCHITECTURES: &[Arch] =
+    &[bert::BERT, bert::ROBERTA, distilbert::ARCH, mpnet::ARCH, nomic::ARCH, modernbert::ARCH];
+
+/// What a row of the table builds.
+pub struct Built {
+    /// The trunk.
+    pub model: Box<dyn Model>,
+    /// The head of a `…ForSequenceClassification` checkpoint.
+    pub classifier: Option<Classifier>,
+}
+
+/// A model that is ready to run on the executor it was loaded for.
+pub struct Loaded {
+    /// The trunk.
+    pub model: Box<dyn Model>,
+    /// The head of a `…ForSequenceClassification` checkpoint.
+    pub classifier: Option<Classifier>,
+    /// Names of the classifier's outputs; empty without one.
+    pub labels: Vec<String>,
+    /// Its config.json.
+    pub config: Config,
+    /// Tensors of the checkpoint that nothing reads, by name: a language model's head under an encoder, say. Position
+    /// counters and poolers, which encoders carry around unused, are not listed. Worth a line in the log.
+    pub unused: Vec<String>,
+}
+
+/// The row for a configuration: by `architectures[0]`, then by `model_type`.
+///
+/// # Errors
+/// [`ModelError::Architecture`], which lists the families there are.
+pub fn find(config: &Config) -> Result<&'static Arch> {
+    let (architecture, model_type) = (config.architecture(), config.text_or("model_type", "")?);
+    let row = |name: &str| ARCHITECTURES.iter().find(|arch| arch.names.contains(&name));
+    row(architecture).or_else(|| row(model_type)).ok_or_else(|| ModelError::Architecture {
+        architecture: or_none(architecture),
+        model_type: or_none(model_type),
+        built: ARCHITECTURES.iter().map(|arch| arch.family).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn or_none(name: &str) -> String {
+    if name.is_empty() { "(none)".into() } else { name.chars().take(80).collect() }
+}
+
+/// Loads the model in a directory: `config.json` beside `model.safetensors` or its shards.
+///
+/// # Errors
+/// [`ModelError`]: whatever does not fit is named; nothing is guessed.
+pub fn load(dir: impl AsRef<Path>, ops: &dyn Ops) -> Result<Loaded> {
+    let config = Config::read(dir.as_ref())?;
+    find(&config)?; // before the checkpoint is opened: "not built" is the better answer to a format not built either
+    load_checkpoint(config, &Checkpoint::open(dir.as_ref())?, ops)
+}
+
+/// Loads a model from an open checkpoint.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_checkpoint(config: Config, checkpoint: &Checkpoint, ops: &dyn Ops) -> Result<Loaded> {
+    let arch = find(&config)?;
+    if config.get("quantization_config").is_some() {
+        return Err(config.not_built("quantization_config", "none: load the unquantized checkpoint"));
+    }
+    let used = RefCell::new(BTreeSet::new());
+    let Built { model, classifier } = (arch.load)(&config, &Loader::new(&config, checkpoint, ops, &used))?;
+    let used = used.into_inner();
+    let unused = checkpoint.names().filter(|name| !used.contains(*name) && !harmless(name));
+    let labels = if classifier.is_some() { config.labels()? } else { Vec::new() };
+    Ok(Loaded { model, classifier, labels, unused: unused.map(str::to_owned).collect(), config })
+}
+
+/// Saved by some versions of the reference, read by none.
+fn harmless(name: &str) -> bool {
+    let buffer = ["position_ids", "token_type_ids", "inv_freq"].iter().any(|end| name.ends_with(end));
+    buffer || name.split('.').any(|part| part == "pooler")
+}
