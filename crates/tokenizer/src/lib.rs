@@ -1,1 +1,32 @@
 //! Text to token ids and back.
+//!
+//! [`Tokenizer::open`] takes a directory (or a file) and finds out what it holds: a Hugging Face `tokenizer.json`, a
+//! WordPiece `vocab.txt`, a byte-level `vocab.json` with `merges.txt`, a SentencePiece model; a `.tiktoken` file needs a
+//! [`TiktokenSpec`] beside it. Whatever it was, text then goes through one pipeline: added tokens are cut out, the rest is
+//! normalised, split into words, each word is segmented into ids, and a post-processor puts the special tokens around.
+//! The steps are those of the `tokenizers` crate; the SentencePiece and tiktoken segmentations are our own because their
+//! reference libraries break ties in other ways.
+//!
+//! ```no_run
+//! let tokenizer = tokenizer::Tokenizer::open("models/all-MiniLM-L6-v2")?;
+//! let encoding = tokenizer.encode("Hello, world!", true)?;
+//! assert_eq!(tokenizer.decode(&encoding.ids, true), "hello, world!");
+//! # Ok::<(), tokenizer::TokenizerError>(())
+//! ```
+
+mod byte_level;
+mod config;
+mod detokenize;
+mod encoding;
+mod error;
+mod json;
+mod open;
+mod pipeline;
+mod tokenizer;
+
+pub use config::{Side, Special, TokenizerConfig};
+pub use detokenize::Stream;
+pub use encoding::{EncodeOptions, Encoding, PadTo, Padded, Strategy, Truncation, pad};
+pub use error::TokenizerError;
+pub use open::{Source, SourceKind, TiktokenSpec};
+pub use tokenizer::Tokenizer;

@@ -1,0 +1,305 @@
+//! From ids back to text, one id at a time.
+//!
+//! The decoders of the `tokenizers` crate map a whole list of tokens to a text. Here each of them is a step that takes
+//! tokens as they come and gives text as soon as no later token can change it; decoding at once is the same steps run to
+//! the end, so a stream cannot differ from it. A step that cannot work that way keeps everything until the end.
+
+use tokenizers::tokenizer::Model as _;
+use tokenizers::{DecoderWrapper, decoders};
+
+use crate::byte_level::bytes_of;
+use crate::pipeline::guard;
+use crate::tokenizer::Tokenizer;
+
+/// The steps of a tokenizer's decoder.
+pub(crate) struct Detokenizer(Vec<Step>);
+
+enum Step {
+    /// Tokens with spaces between: what a tokenizer without decoder does.
+    Join,
+    /// Each token by itself.
+    Each(DecoderWrapper),
+    /// Each token by itself, the first one in another way.
+    First(DecoderWrapper),
+    /// Each token by itself, the last one in another way.
+    Last(decoders::bpe::BPEDecoder),
+    /// Cuts `content` off the start and the end of each token.
+    Strip(decoders::strip::Strip),
+    /// Runs of `<0x..>` tokens become UTF-8, or as many U+FFFD as there are tokens.
+    ByteFallback,
+    /// All tokens become one.
+    Fuse,
+    /// [`Step::Strip`] on the one token that a fusing step made, which comes in parts.
+    StripFused(decoders::strip::Strip),
+    /// Byte-level tokens become UTF-8; fuses.
+    ByteLevel,
+    /// Any other decoder waits for the end.
+    Whole(DecoderWrapper, Fused),
+}
+
+type Fused = bool;
+
+/// What a step remembers between tokens.
+#[derive(Default, Clone)]
+struct Memory {
+    seen: bool,
+    bytes: Vec<u8>,
+    held: usize,
+    cut: usize,
+    tokens: Vec<String>,
+}
+
+impl Detokenizer {
+    pub(crate) fn hf(decoder: Option<DecoderWrapper>) -> Self {
+        let mut steps = Vec::new();
+        match decoder {
+            None => steps.push(Step::Join),
+            Some(decoder) => {
+                flatten(decoder, &mut steps, &mut false);
+            }
+        }
+        Self(steps)
+    }
+
+    /// The bytes of a token that is neither first nor last.
+    pub(crate) fn bytes(&self, token: &str) -> Vec<u8> {
+        let mut token = token.to_owned();
+        for step in &self.0 {
+            match step {
+                Step::ByteLevel => return bytes_of(&token),
+                Step::ByteFallback => {
+                    if let Some(byte) = fallback_byte(&token) {
+                        return vec![byte];
+                    }
+                }
+                Step::Join | Step::Each(_) | Step::First(_) | Step::Last(_) => {
+                    let mut memory = Memory { seen: true, ..Memory::default() };
+                    let mut out = Vec::new();
+                    step.push(&mut memory, token, &mut out);
+                    step.push(&mut memory, String::new(), &mut out);
+                    token = out.into_iter().next().unwrap_or_default();
+                }
+                Step::Strip(_) | Step::Fuse | Step::StripFused(_) | Step::Whole(..) => {}
+            }
+        }
+        token.into_bytes()
+    }
+
+    fn push(&self, memory: &mut [Memory], from: usize, token: String, text: &mut String) {
+        let Some(step) = self.0.get(from) else {
+            return text.push_str(&token);
+        };
+        let mut out = Vec::new();
+        step.push(&mut memory[from], token, &mut out);
+        for token in out {
+            self.push(memory, from + 1, token, text);
+        }
+    }
+
+    fn finish(&self, memory: &mut [Memory], text: &mut String) {
+        for (i, step) in self.0.iter().enumerate() {
+            for token in step.finish(std::mem::take(&mut memory[i])) {
+                self.push(memory, i + 1, token, text);
+            }
+        }
+    }
+}
+
+fn flatten(decoder: DecoderWrapper, steps: &mut Vec<Step>, fused: &mut bool) {
+    let step = match decoder {
+        DecoderWrapper::Sequence(sequence) => {
+            for decoder in sequence.get_decoders() {
+                flatten(decoder.clone(), steps, fused);
+            }
+            return;
+        }
+        DecoderWrapper::Strip(strip) if *fused => Step::StripFused(strip),
+        DecoderWrapper::Fuse(_) => {
+            *fused = true;
+            Step::Fuse
+        }
+        decoder if *fused => Step::Whole(decoder, true),
+        DecoderWrapper::Strip(strip) => Step::Strip(strip),
+        DecoderWrapper::Replace(_) => Step::Each(decoder),
+        DecoderWrapper::Metaspace(_) | DecoderWrapper::WordPiece(_) => Step::First(decoder),
+        DecoderWrapper::BPE(bpe) => Step::Last(bpe),
+        DecoderWrapper::ByteFallback(_) => Step::ByteFallback,
+        DecoderWrapper::ByteLevel(_) => {
+            *fused = true;
+            Step::ByteLevel
+        }
+        DecoderWrapper::CTC(_) => Step::Whole(decoder, false),
+    };
+    steps.push(step);
+}
+
+impl Step {
+    fn push(&self, memory: &mut Memory, token: String, out: &mut Vec<String>) {
+        match self {
+            Self::Join => {
+                let token = if memory.seen { format!(" {token}") } else { token };
+                memory.seen = true;
+                out.push(token);
+            }
+            Self::Each(decoder) => out.extend(decode(decoder, vec![token])),
+            Self::First(decoder) => {
+                if memory.seen {
+                    out.extend(decode(decoder, vec![String::new(), token]).into_iter().skip(1));
+                } else {
+                    memory.seen = true;
+                    out.extend(decode(decoder, vec![token]));
+                }
+            }
+            Self::Last(bpe) => {
+                if let Some(previous) = memory.tokens.pop() {
+                    out.extend(decode(bpe, vec![previous, String::new()]).into_iter().take(1));
+                }
+                memory.tokens.push(token);
+            }
+            Self::Strip(strip) => {
+                let end = token.trim_end_matches(strip.content);
+                let trailing = (token.len() - end.len()) / strip.content.len_utf8();
+                let kept = token.len() - trailing.min(strip.stop) * strip.content.len_utf8();
+                let start = token.trim_start_matches(strip.content);
+                let leading = (token.len() - start.len()) / strip.content.len_utf8();
+                let from = leading.min(strip.start) * strip.content.len_utf8();
+                out.push(token.get(from..kept).unwrap_or_default().to_owned());
+            }
+            Self::ByteFallback => match fallback_byte(&token) {
+                Some(byte) => memory.bytes.push(byte),
+                None => {
+                    fallback_run(&mut memory.bytes, out);
+                    out.push(token);
+                }
+            },
+            Self::Fuse => out.push(token),
+            Self::StripFused(strip) => {
+                let mut text = String::with_capacity(token.len());
+                for c in token.chars() {
+                    if !memory.seen && c == strip.content && memory.cut < strip.start {
+                        memory.cut += 1;
+                        continue;
+                    }
+                    memory.seen = true;
+                    if c == strip.content && memory.held < strip.stop {
+                        memory.held += 1;
+                        continue;
+                    }
+                    // Held characters that turn out not to be the last ones are equal to each other.
+                    if c != strip.content {
+                        text.extend(std::iter::repeat_n(strip.content, std::mem::take(&mut memory.held)));
+                    }
+                    text.push(c);
+                }
+                out.push(text);
+            }
+            Self::ByteLevel => {
+                memory.bytes.extend(bytes_of(&token));
+                out.push(take_text(&mut memory.bytes));
+            }
+            Self::Whole(..) => memory.tokens.push(token),
+        }
+    }
+
+    fn finish(&self, mut memory: Memory) -> Vec<String> {
+        let mut out = Vec::new();
+        match self {
+            Self::ByteFallback => fallback_run(&mut memory.bytes, &mut out),
+            // An incomplete character at the end is one U+FFFD, as in `String::from_utf8_lossy`.
+            Self::ByteLevel if !memory.bytes.is_empty() => out.push("\u{FFFD}".into()),
+            Self::Last(bpe) if !memory.tokens.is_empty() => out = decode(bpe, memory.tokens),
+            Self::Whole(decoder, true) => out = decode(decoder, vec![memory.tokens.concat()]),
+            Self::Whole(decoder, false) => out = decode(decoder, memory.tokens),
+            _ => {}
+        }
+        out
+    }
+}
+
+/// What the decoder of `tokenizers` makes of tokens; tokens that it fails on stay as they are.
+fn decode(decoder: &impl tokenizers::Decoder, tokens: Vec<String>) -> Vec<String> {
+    let kept = tokens.clone();
+    guard(|| decoder.decode_chain(tokens)).unwrap_or(kept)
+}
+
+fn fallback_byte(token: &str) -> Option<u8> {
+    if token.len() != 6 {
+        return None;
+    }
+    u8::from_str_radix(token.strip_prefix("<0x")?.strip_suffix('>')?, 16).ok()
+}
+
+fn fallback_run(bytes: &mut Vec<u8>, out: &mut Vec<String>) {
+    let count = bytes.len();
+    match String::from_utf8(std::mem::take(bytes)) {
+        Ok(text) if count > 0 => out.push(text),
+        Ok(_) => {}
+        Err(_) => out.extend(std::iter::repeat_n("\u{FFFD}".to_owned(), count)),
+    }
+}
+
+/// Takes the text off the front of `bytes`, invalid bytes as U+FFFD, and leaves a character that may still become whole.
+fn take_text(bytes: &mut Vec<u8>) -> String {
+    let mut text = String::new();
+    let mut rest = bytes.as_slice();
+    loop {
+        match std::str::from_utf8(rest) {
+            Ok(valid) => {
+                text.push_str(valid);
+                rest = &[];
+                break;
+            }
+            Err(error) => {
+                let (valid, after) = rest.split_at(error.valid_up_to());
+                text.push_str(&String::from_utf8_lossy(valid));
+                let Some(length) = error.error_len() else {
+                    rest = after;
+                    break;
+                };
+                text.push('\u{FFFD}');
+                rest = &after[length..];
+            }
+        }
+    }
+    *bytes = rest.to_vec();
+    text
+}
+
+/// Decodes ids one after another. What the pushes and the final flush give, put together, is exactly what
+/// [`Tokenizer::decode`] gives for all ids at once; no piece ends within a character.
+pub struct Stream {
+    tokenizer: Tokenizer,
+    skip_special: bool,
+    memory: Vec<Memory>,
+}
+
+impl Stream {
+    pub(crate) fn new(tokenizer: Tokenizer, skip_special: bool) -> Self {
+        let memory = vec![Memory::default(); tokenizer.pipeline().detokenizer.0.len()];
+        Self { tokenizer, skip_special, memory }
+    }
+
+    /// The text that is certain after this id and was not given before; none if there is none yet.
+    pub fn push(&mut self, id: u32) -> Option<String> {
+        let pipeline = self.tokenizer.pipeline();
+        let token = match pipeline.added.simple_id_to_token(id) {
+            Some(token) if self.skip_special && pipeline.added.is_special_token(&token) => return None,
+            Some(token) => token,
+            None => pipeline.model.id_to_token(id)?,
+        };
+        // A vocabulary entry may have the text of a special token without being it.
+        if self.skip_special && pipeline.added.is_special_token(&token) {
+            return None;
+        }
+        let mut text = String::new();
+        pipeline.detokenizer.push(&mut self.memory, 0, token, &mut text);
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// The text that was held back. The stream then starts anew.
+    pub fn flush(&mut self) -> Option<String> {
+        let mut text = String::new();
+        self.tokenizer.pipeline().detokenizer.finish(&mut self.memory, &mut text);
+        (!text.is_empty()).then_some(text)
+    }
+}

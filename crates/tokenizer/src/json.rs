@@ -1,0 +1,84 @@
+//! From `tokenizer.json` to a pipeline.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use tokenizers::models::ModelWrapper;
+use tokenizers::tokenizer::Model as _;
+use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper};
+
+use crate::config::{Added, TokenizerConfig};
+use crate::detokenize::Detokenizer;
+use crate::error::TokenizerError;
+use crate::pipeline::{Model, Normalizer, Parts, Pipeline, guard};
+
+/// The file; truncation and padding are the caller's affair and not read.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    added_tokens: Vec<AddedEntry>,
+    #[serde(default)]
+    normalizer: Option<NormalizerWrapper>,
+    #[serde(default)]
+    pre_tokenizer: Option<PreTokenizerWrapper>,
+    #[serde(default)]
+    post_processor: Option<PostProcessorWrapper>,
+    #[serde(default)]
+    decoder: Option<DecoderWrapper>,
+    model: ModelWrapper,
+}
+
+#[derive(Deserialize)]
+struct AddedEntry {
+    id: u32,
+    content: String,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+    normalized: bool,
+    special: bool,
+}
+
+/// Reads the bytes of a `tokenizer.json` and adds the tokens that `config` declares beyond it.
+pub(crate) fn load(path: &Path, bytes: &[u8], config: &TokenizerConfig) -> Result<Pipeline, TokenizerError> {
+    let invalid = |reason| TokenizerError::Invalid { path: path.to_owned(), reason };
+    let file: File = guard(|| Ok(serde_json::from_slice(bytes)?)).map_err(invalid)?;
+    if file.version.as_deref().is_some_and(|v| v != "1.0") {
+        return Err(TokenizerError::Unsupported {
+            path: path.to_owned(),
+            what: format!("tokenizer.json version {}", file.version.unwrap_or_default()),
+        });
+    }
+    let mut added: Vec<Added> = file
+        .added_tokens
+        .into_iter()
+        .map(|t| Added {
+            content: t.content,
+            id: Some(t.id),
+            special: t.special,
+            normalized: t.normalized,
+            single_word: t.single_word,
+            lstrip: t.lstrip,
+            rstrip: t.rstrip,
+        })
+        .collect();
+    // Tokens that only the configuration knows; it also decides which of the file's are special.
+    for token in &config.added {
+        match added.iter_mut().find(|t| t.content == token.content) {
+            Some(known) => known.special |= token.special,
+            None if token.id.is_some() || file.model.token_to_id(&token.content).is_some() => added.push(token.clone()),
+            None => {}
+        }
+    }
+    let parts = Parts {
+        normalizer: file.normalizer.map(Normalizer::Hf),
+        pre_tokenizer: file.pre_tokenizer,
+        model: Model::Hf(file.model),
+        post_processor: file.post_processor,
+        detokenizer: Detokenizer::hf(file.decoder),
+        added,
+    };
+    Pipeline::new(parts).map_err(invalid)
+}

@@ -1,0 +1,288 @@
+//! The way from text to ids: cut out added tokens, normalise, split, segment, put special tokens around.
+//!
+//! The steps are values of the `tokenizers` crate, held apart (its own `Tokenizer` keeps truncation and the reading of
+//! special tokens as state, here they are arguments of a call). The model may also be one of ours.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use tokenizers::models::{ModelWrapper, TrainerWrapper};
+use tokenizers::tokenizer::{
+    AddedToken, AddedVocabulary, Model as _, NormalizedString, OffsetReferential, OffsetType, PostProcessor as _,
+    PreTokenizedString, PreTokenizer as _,
+};
+use tokenizers::{NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, Token};
+
+use crate::config::Added;
+use crate::detokenize::Detokenizer;
+use crate::encoding::{EncodeOptions, Encoding, Truncation};
+use crate::error::TokenizerError;
+
+/// How a word becomes ids.
+pub(crate) enum Model {
+    /// BPE, WordPiece, WordLevel or unigram of the `tokenizers` crate.
+    Hf(ModelWrapper),
+}
+
+/// How a text is normalised.
+pub(crate) enum Normalizer {
+    /// As `tokenizers` does.
+    Hf(NormalizerWrapper),
+}
+
+pub(crate) struct Pipeline {
+    pub(crate) added: AddedVocabulary,
+    /// The same tokens, with special ones read as plain text.
+    plain: AddedVocabulary,
+    normalizer: Option<Normalizer>,
+    pre_tokenizer: Option<PreTokenizerWrapper>,
+    pub(crate) model: Model,
+    post_processor: Option<PostProcessorWrapper>,
+    pub(crate) detokenizer: Detokenizer,
+    /// What the post-processor puts before and after a single text, where that is all it does.
+    around: Option<(Vec<u32>, Vec<u32>)>,
+}
+
+/// The parts of a pipeline, as the loaders find them.
+pub(crate) struct Parts {
+    pub(crate) normalizer: Option<Normalizer>,
+    pub(crate) pre_tokenizer: Option<PreTokenizerWrapper>,
+    pub(crate) model: Model,
+    pub(crate) post_processor: Option<PostProcessorWrapper>,
+    pub(crate) detokenizer: Detokenizer,
+    pub(crate) added: Vec<Added>,
+}
+
+impl Pipeline {
+    /// Puts the parts together; errors are in words, without the file they came from.
+    pub(crate) fn new(parts: Parts) -> Result<Self, String> {
+        guard(|| {
+            let mut added = AddedVocabulary::new();
+            added.add_tokens(parts.added.iter().map(added_token), &parts.model, parts.normalizer.as_ref())?;
+            let mut plain = added.clone();
+            plain.set_encode_special_tokens(true);
+            let around = around(parts.post_processor.as_ref());
+            Ok(Self {
+                added,
+                plain,
+                normalizer: parts.normalizer,
+                pre_tokenizer: parts.pre_tokenizer,
+                model: parts.model,
+                post_processor: parts.post_processor,
+                detokenizer: parts.detokenizer,
+                around,
+            })
+        })
+    }
+
+    /// Ids, offsets and marks of a text or a pair.
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        options: &EncodeOptions,
+    ) -> Result<Encoding, TokenizerError> {
+        let fail = |reason| TokenizerError::Encode { bytes: text.len() + pair.map_or(0, str::len), reason };
+        let encode =
+            |text, kind| guard(|| self.segment(text, options.plain)?.into_encoding(None, kind, OffsetType::Char));
+        let mut first = encode(text, 0).map_err(fail)?;
+        let mut second = pair.map(|text| encode(text, 1)).transpose().map_err(fail)?;
+        let mut removed = 0;
+        if let Some(truncation) = &options.truncation {
+            let special = self.added_count(second.is_some(), options.add_special);
+            let lengths = (first.len(), second.as_ref().map(|e| e.len()));
+            let (a, b) = self.keep(truncation, lengths.0, lengths.1, special)?;
+            removed = lengths.0 + lengths.1.unwrap_or(0) - a - b;
+            let cut = |e: &mut tokenizers::Encoding, n| {
+                if n < e.len() {
+                    e.truncate(n, 0, tokenizers::TruncationDirection::Right);
+                    e.take_overflowing();
+                }
+            };
+            cut(&mut first, a);
+            if let Some(second) = &mut second {
+                cut(second, b);
+            }
+        }
+        let done = guard(|| self.post_process(first, second, options.add_special)).map_err(fail)?;
+        Ok(Encoding {
+            ids: done.get_ids().to_vec(),
+            type_ids: done.get_type_ids().to_vec(),
+            offsets: done.get_offsets().to_vec(),
+            special_mask: done.get_special_tokens_mask().iter().map(|&m| m != 0).collect(),
+            sequence_ids: done.get_sequence_ids().iter().map(|s| s.map(|s| s as u8)).collect(),
+            removed,
+        })
+    }
+
+    /// Ids of a text, and how many truncation removed; nothing else is computed.
+    pub(crate) fn encode_ids(&self, text: &str, options: &EncodeOptions) -> Result<(Vec<u32>, usize), TokenizerError> {
+        let Some((before, after)) = &self.around else {
+            let encoding = self.encode(text, None, options)?;
+            return Ok((encoding.ids, encoding.removed));
+        };
+        let (before, after): (&[u32], &[u32]) = if options.add_special { (before, after) } else { (&[], &[]) };
+        let mut ids = Vec::with_capacity(text.len() / 4 + 4);
+        ids.extend_from_slice(before);
+        guard(|| {
+            let pieces = self.segment(text, options.plain)?;
+            for (_, _, tokens) in pieces.get_splits(OffsetReferential::Original, OffsetType::None) {
+                ids.extend(tokens.iter().flatten().map(|t| t.id));
+            }
+            Ok(())
+        })
+        .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })?;
+        let own = ids.len() - before.len();
+        let mut removed = 0;
+        if let Some(truncation) = &options.truncation {
+            let (keep, _) = self.keep(truncation, own, None, before.len() + after.len())?;
+            removed = own - keep;
+            ids.truncate(before.len() + keep);
+        }
+        ids.extend_from_slice(after);
+        Ok((ids, removed))
+    }
+
+    fn segment(&self, text: &str, plain: bool) -> tokenizers::Result<PreTokenizedString> {
+        let added = if plain { &self.plain } else { &self.added };
+        let mut pieces = added.extract_and_normalize(self.normalizer.as_ref(), text);
+        if let Some(pre_tokenizer) = &self.pre_tokenizer {
+            pre_tokenizer.pre_tokenize(&mut pieces)?;
+        }
+        pieces.tokenize(|word| self.model.tokenize(word.get()))?;
+        Ok(pieces)
+    }
+
+    fn post_process(
+        &self,
+        first: tokenizers::Encoding,
+        second: Option<tokenizers::Encoding>,
+        add_special: bool,
+    ) -> tokenizers::Result<tokenizers::Encoding> {
+        if let Some(processor) = &self.post_processor {
+            return processor.process(first, second, add_special);
+        }
+        let mut all = tokenizers::Encoding::default();
+        for (i, mut encoding) in [Some(first), second].into_iter().flatten().enumerate() {
+            encoding.set_sequence_id(i);
+            all.merge_with(encoding, false);
+        }
+        Ok(all)
+    }
+
+    /// How many tokens the post-processor adds.
+    pub(crate) fn added_count(&self, pair: bool, add_special: bool) -> usize {
+        match &self.post_processor {
+            Some(processor) if add_special => processor.added_tokens(pair),
+            _ => 0,
+        }
+    }
+
+    fn keep(
+        &self,
+        truncation: &Truncation,
+        first: usize,
+        second: Option<usize>,
+        special: usize,
+    ) -> Result<(usize, usize), TokenizerError> {
+        truncation.keep(first, second, special).ok_or_else(|| TokenizerError::Truncation {
+            max_length: truncation.max_length,
+            strategy: truncation.strategy,
+            first,
+            second: second.unwrap_or(0),
+            special,
+        })
+    }
+
+    pub(crate) fn id_to_token(&self, id: u32) -> Option<String> {
+        self.added.simple_id_to_token(id).or_else(|| self.model.id_to_token(id))
+    }
+}
+
+/// What a post-processor puts around one text, found by giving it a text of one impossible token.
+fn around(processor: Option<&PostProcessorWrapper>) -> Option<(Vec<u32>, Vec<u32>)> {
+    let Some(processor) = processor else {
+        return Some(Default::default());
+    };
+    let marker = tokenizers::Encoding::from_tokens(vec![Token::new(u32::MAX, String::new(), (0, 0))], 0);
+    let done = processor.process(marker, None, true).ok()?;
+    let ids = done.get_ids();
+    let at = ids.iter().position(|&id| id == u32::MAX)?;
+    let after = &ids[at + 1..];
+    (!after.contains(&u32::MAX)).then(|| (ids[..at].to_vec(), after.to_vec()))
+}
+
+/// Runs code of the `tokenizers` crate on untrusted files. It indexes and unwraps in places that a hostile
+/// tokenizer.json reaches (a charsmap whose trie points outside, a strip longer than the token), so a panic becomes an
+/// error here; nothing that it leaves half done is used afterwards.
+pub(crate) fn guard<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(format!("the tokenizer's files are inconsistent ({text})"))
+        }
+    }
+}
+
+fn added_token(token: &Added) -> AddedToken {
+    AddedToken::from(token.content.clone(), token.special)
+        .single_word(token.single_word)
+        .lstrip(token.lstrip)
+        .rstrip(token.rstrip)
+        .normalized(token.normalized)
+}
+
+impl tokenizers::Normalizer for Normalizer {
+    fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
+        match self {
+            Self::Hf(normalizer) => normalizer.normalize(text),
+        }
+    }
+}
+
+impl tokenizers::Model for Model {
+    type Trainer = TrainerWrapper;
+
+    fn tokenize(&self, word: &str) -> tokenizers::Result<Vec<Token>> {
+        match self {
+            Self::Hf(model) => model.tokenize(word),
+        }
+    }
+
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        match self {
+            Self::Hf(model) => model.token_to_id(token),
+        }
+    }
+
+    fn id_to_token(&self, id: u32) -> Option<String> {
+        match self {
+            Self::Hf(model) => model.id_to_token(id),
+        }
+    }
+
+    fn get_vocab(&self) -> HashMap<String, u32> {
+        match self {
+            Self::Hf(model) => model.get_vocab(),
+        }
+    }
+
+    fn get_vocab_size(&self) -> usize {
+        match self {
+            Self::Hf(model) => model.get_vocab_size(),
+        }
+    }
+
+    fn save(&self, _: &Path, _: Option<&str>) -> tokenizers::Result<Vec<PathBuf>> {
+        Err("tokenizers are read here, not written".into())
+    }
+
+    fn get_trainer(&self) -> TrainerWrapper {
+        match self {
+            Self::Hf(model) => model.get_trainer(),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The tokenizer that the rest of the engine holds: cheap to clone, shared between threads.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokenizers::tokenizer::Model as _;
+
+use crate::config::{Special, TokenizerConfig};
+use crate::detokenize::Stream;
+use crate::encoding::{EncodeOptions, Encoding};
+use crate::error::TokenizerError;
+use crate::json;
+use crate::open::{self, Source, SourceKind};
+use crate::pipeline::Pipeline;
+
+/// Text to ids and back. Clones share everything.
+#[derive(Clone)]
+pub struct Tokenizer(Arc<Inner>);
+
+struct Inner {
+    pipeline: Pipeline,
+    source: Source,
+    config: TokenizerConfig,
+}
+
+impl Tokenizer {
+    /// Opens a model directory, or one of the tokenizer files in it. `tokenizer_config.json`, `special_tokens_map.json`
+    /// and `added_tokens.json` beside the file are honoured.
+    ///
+    /// # Errors
+    /// Nothing found, unreadable, inconsistent, or of a kind that is not supported.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
+        let (pipeline, source, config) = open::open(path.as_ref())?;
+        Ok(Self::from_parts(pipeline, source, config))
+    }
+
+    /// A tokenizer from the bytes of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// Bytes that are not one.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, TokenizerError> {
+        let path = PathBuf::from("tokenizer.json");
+        let config = TokenizerConfig::default();
+        let pipeline = json::load(&path, bytes, &config)?;
+        let source = Source { kind: SourceKind::TokenizerJson, path: PathBuf::new() };
+        Ok(Self::from_parts(pipeline, source, config))
+    }
+
+    fn from_parts(pipeline: Pipeline, source: Source, config: TokenizerConfig) -> Self {
+        Self(Arc::new(Inner { pipeline, source, config }))
+    }
+
+    /// Which file this came from, and of what kind.
+    pub fn source(&self) -> &Source {
+        &self.0.source
+    }
+
+    /// What the configuration files beside the vocabulary say.
+    pub fn config(&self) -> &TokenizerConfig {
+        &self.0.config
+    }
+
+    /// Encodes one text, with the tokens that the post-processor adds if `add_special`. Special tokens that stand in the
+    /// text are recognised.
+    ///
+    /// # Errors
+    /// Only if the tokenizer's own files contradict each other.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Encoding, TokenizerError> {
+        self.encode_with(text, None, &with_special(add_special))
+    }
+
+    /// Encodes two texts as the model expects a pair.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_pair(&self, first: &str, second: &str, add_special: bool) -> Result<Encoding, TokenizerError> {
+        self.encode_with(first, Some(second), &with_special(add_special))
+    }
+
+    /// Encodes a text or a pair as `options` say.
+    ///
+    /// # Errors
+    /// As [`Self::encode`], and [`TokenizerError::Truncation`] where the length cannot be reached.
+    pub fn encode_with(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        options: &EncodeOptions,
+    ) -> Result<Encoding, TokenizerError> {
+        self.0.pipeline.encode(text, pair, options)
+    }
+
+    /// Ids only: the fast way.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_ids(&self, text: &str, add_special: bool) -> Result<Vec<u32>, TokenizerError> {
+        Ok(self.encode_ids_with(text, &with_special(add_special))?.0)
+    }
+
+    /// Ids only, and how many of them truncation removed.
+    ///
+    /// # Errors
+    /// As [`Self::encode_with`].
+    pub fn encode_ids_with(&self, text: &str, options: &EncodeOptions) -> Result<(Vec<u32>, usize), TokenizerError> {
+        self.0.pipeline.encode_ids(text, options)
+    }
+
+    /// Ids of a text that holds no special tokens: `<unk>` in it is five characters. Nothing is added.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let options = EncodeOptions { add_special: false, plain: true, truncation: None };
+        Ok(self.encode_ids_with(text, &options)?.0)
+    }
+
+    /// How many tokens [`Self::encode`] adds to a text, or to a pair.
+    pub fn added_special_count(&self, pair: bool) -> usize {
+        self.0.pipeline.added_count(pair, true)
+    }
+
+    /// The text of ids. Special tokens are left out if `skip_special`; ids outside the vocabulary have no text.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let mut stream = self.stream(skip_special);
+        let mut text = String::new();
+        for &id in ids {
+            text.extend(stream.push(id));
+        }
+        text.extend(stream.flush());
+        text
+    }
+
+    /// Decodes ids one after another; see [`Stream`].
+    pub fn stream(&self, skip_special: bool) -> Stream {
+        Stream::new(self.clone(), skip_special)
+    }
+
+    /// Number of ids, added tokens included: one more than the largest id.
+    pub fn vocab_size(&self) -> usize {
+        let model = self.0.pipeline.model.get_vocab_size();
+        let added = self.0.pipeline.added.get_added_tokens_decoder().keys().max();
+        model.max(added.map_or(0, |&id| id as usize + 1))
+    }
+
+    /// The id of a token as the vocabulary writes it (`##ing`, `Ġthe`, `▁the`, `<s>`).
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.0.pipeline.added.token_to_id(token, &self.0.pipeline.model)
+    }
+
+    /// A token as the vocabulary writes it.
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.0.pipeline.id_to_token(id)
+    }
+
+    /// Ids as the vocabulary writes them, for showing; unknown ids are `<id>`.
+    pub fn pieces(&self, ids: &[u32]) -> Vec<String> {
+        let piece = |&id: &u32| self.id_to_token(id).unwrap_or_else(|| format!("<{id}>"));
+        ids.iter().map(piece).collect()
+    }
+
+    /// The bytes that a token stands for in a running text (not at its start), as far as one can say for a single token.
+    /// Special tokens give the bytes of their name.
+    pub fn piece_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let pipeline = &self.0.pipeline;
+        if let Some(token) = pipeline.added.get_added_tokens_decoder().get(&id) {
+            return Some(token.content.clone().into_bytes());
+        }
+        Some(pipeline.detokenizer.bytes(&pipeline.model.id_to_token(id)?))
+    }
+
+    /// Whether decoding with `skip_special` leaves this id out.
+    pub fn is_special(&self, id: u32) -> bool {
+        let added = &self.0.pipeline.added;
+        added.simple_id_to_token(id).is_some_and(|t| added.is_special_token(&t))
+    }
+
+    /// The id of a special token by its role, if the files name it and the vocabulary has it.
+    pub fn special(&self, role: Special) -> Option<u32> {
+        self.token_to_id(self.0.config.special.get(&role)?)
+    }
+
+    pub(crate) fn pipeline(&self) -> &Pipeline {
+        &self.0.pipeline
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("source", &self.0.source)
+            .field("vocab_size", &self.vocab_size())
+            .finish_non_exhaustive()
+    }
+}
+
+fn with_special(add_special: bool) -> EncodeOptions {
+    EncodeOptions { add_special, ..EncodeOptions::default() }
+}
