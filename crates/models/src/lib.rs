@@ -7,7 +7,7 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use lattice_models::{Batch, Forward, load};
-//! let ops = ops::Cpu::new(ops::CpuOptions::default())?;
+//! let ops = ops::Cpu::new(&ops::CpuOptions::default())?;
 //! let loaded = load("all-MiniLM-L6-v2", &ops)?;
 //! let batch = Batch::new(&[vec![101, 7592, 102], vec![101, 2088, 999, 102]])?;
 //! loaded.model.shape().check(&batch)?;
