@@ -1,0 +1,71 @@
+//! Attention on the CPU: one task for each sequence and head.
+
+use super::{Cpu, values, vector};
+use crate::value::{Act, Span};
+use crate::vocabulary::Attention;
+use kernels::{Attend, AttendScratch, RelativeBias, Rows, Window};
+use rayon::prelude::*;
+use std::cell::RefCell;
+
+thread_local! {
+    static SCRATCH: RefCell<AttendScratch> = RefCell::default();
+}
+
+/// Tasks with less arithmetic in all than this are not worth waking a thread for.
+const SERIAL_PRODUCTS: usize = 100_000;
+
+impl Cpu {
+    pub(super) fn attention(&self, q: &Act, k: &Act, v: &Act, attention: &Attention, spans: &[Span]) -> Act {
+        let Attention { heads, kv_heads, head_dim, .. } = *attention;
+        assert_eq!(q.cols(), heads * head_dim, "features of the queries");
+        assert_eq!((k.cols(), v.cols()), (kv_heads * head_dim, kv_heads * head_dim), "features of keys and values");
+        assert_eq!((k.rows(), v.rows()), (q.rows(), q.rows()), "a key and a value for each query");
+        assert_eq!(heads % kv_heads, 0, "{kv_heads} key heads cannot serve {heads} query heads evenly");
+
+        let part = |x, span: Span, head: usize| {
+            let x: &Act = x;
+            Rows::dense(values(x), x.cols()).slice_rows(span.range()).slice_cols(head * head_dim..(head + 1) * head_dim)
+        };
+        let bias = attention.bias.as_ref().map(|b| vector(b).chunks_exact(b.len / heads).collect::<Vec<_>>());
+        self.act(q.rows(), q.cols(), |out| {
+            let tasks = by_span_and_head(Window::dense(out, q.cols()), spans, head_dim);
+            let run = |(span, head, window): (Span, usize, Window<'_>)| {
+                let kv_head = head / (heads / kv_heads);
+                let task = Attend {
+                    q: part(q, span, head),
+                    k: part(k, span, kv_head),
+                    v: part(v, span, kv_head),
+                    past: 0,
+                    scale: attention.scale,
+                    mask: attention.mask,
+                    softcap: attention.softcap,
+                    bias: bias.as_ref().map(|b| RelativeBias { values: b[head], offset: b[head].len() / 2 }),
+                };
+                SCRATCH.with_borrow_mut(|scratch| self.kernels.attend(&task, scratch, window));
+            };
+            let products = spans.iter().map(|s| s.len * s.len).sum::<usize>() * heads * head_dim;
+            match products < SERIAL_PRODUCTS || self.threads() == 1 {
+                true => tasks.into_iter().for_each(run),
+                false => self.threads.install(|| tasks.into_par_iter().for_each(run)),
+            }
+        })
+    }
+}
+
+/// The part of the result that each sequence and head writes.
+fn by_span_and_head<'a>(window: Window<'a>, spans: &[Span], head_dim: usize) -> Vec<(Span, usize, Window<'a>)> {
+    let mut tasks = Vec::new();
+    let (mut below, mut row) = (window, 0);
+    for &span in spans {
+        assert_eq!(span.start, row, "spans cover the rows in order");
+        let (mut right, rest) = below.split_rows(span.len);
+        (below, row) = (rest, row + span.len);
+        for head in 0..right.cols() / head_dim {
+            let (window, rest) = right.split_cols(head_dim);
+            right = rest;
+            tasks.push((span, head, window));
+        }
+    }
+    assert_eq!(below.rows(), 0, "spans cover all rows");
+    tasks
+}

@@ -1,0 +1,150 @@
+//! The operations a model may use, as an object-safe trait: what each computes, on which shapes.
+//!
+//! Fusions are default methods that compose the plain operations; executors override them, and the contract test
+//! compares override and default. Shapes that do not fit are bugs of the model and panic; what the world can do wrong
+//! (a format that cannot be multiplied, a lost device) is an [`OpsError`].
+
+use crate::value::{Act, Linear, Norm, Span, Table, Vector, Weight};
+use kernels::{Activation, Mask, RopeLayout};
+use weights::Tensor;
+
+/// What an executor cannot do, or what went wrong while it ran.
+#[derive(Debug, thiserror::Error)]
+pub enum OpsError {
+    /// The weight's number format has no kernel here.
+    #[error(
+        "tensor {tensor} has format {format}, which cannot be used as a {role}: convert the checkpoint to f32, f16 or bf16"
+    )]
+    Format {
+        /// Tensor name.
+        tensor: String,
+        /// Its number format.
+        format: String,
+        /// Matrix, table or vector.
+        role: &'static str,
+    },
+    /// The tensor's bytes could not be read as numbers.
+    #[error(transparent)]
+    Weights(#[from] weights::WeightsError),
+    /// `LATTICE_ISA` or an option names an instruction set that this machine lacks.
+    #[error(transparent)]
+    Isa(#[from] kernels::Error),
+    /// The thread pool could not be started.
+    #[error("could not start {threads} threads: {reason}; use fewer (--threads)")]
+    Threads {
+        /// Threads asked for.
+        threads: usize,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// How queries meet keys.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; each serves `heads / kv_heads` consecutive query heads.
+    pub kv_heads: usize,
+    /// Features of a head.
+    pub head_dim: usize,
+    /// Multiplied into every score, usually `head_dim^-0.5`.
+    pub scale: f32,
+    /// Which keys a query sees.
+    pub mask: Mask,
+    /// Scores become `cap · tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// Relative position bias `[heads, 2·reach − 1]`, added to the scores: entry `key − query + reach − 1` of a head.
+    pub bias: Option<Vector>,
+}
+
+/// How [`Ops::rope`] turns its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rope {
+    /// Features of a head.
+    pub head_dim: usize,
+    /// The first features of a head that are rotated (even, at most `head_dim`).
+    pub rotary: usize,
+    /// Which features form a pair.
+    pub layout: RopeLayout,
+}
+
+/// How a sequence's rows become one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pool {
+    /// Mean of the rows.
+    Mean,
+    /// Largest value of each feature.
+    Max,
+    /// Sum of the rows over the square root of their number.
+    MeanSqrtLen,
+    /// Mean with weights `first`, `first + 1`, … in order of position.
+    WeightedMean {
+        /// Weight of the span's first row.
+        first: usize,
+    },
+}
+
+/// An executor: CPU, GPU, recorder or tape.
+pub trait Ops: Send + Sync {
+    /// Takes a matrix `[outputs, inputs]` for [`Ops::linear`]. The tensor's mapped pages may be given back afterwards.
+    fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError>;
+
+    /// Takes a table for [`Ops::embed`].
+    fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError>;
+
+    /// Takes a vector of parameters.
+    fn upload_vector(&self, tensor: &Tensor) -> Result<Vector, OpsError>;
+
+    /// Host values `[rows, cols]` as an activation.
+    fn input(&self, rows: usize, cols: usize, data: Vec<f32>) -> Act;
+
+    /// Rows of a table: `[ids, table.cols]`. Ids must be below `table.rows`.
+    fn embed(&self, table: &Table, ids: &[u32]) -> Act;
+
+    /// `x · Wᵀ + b`: `[rows, inputs]` to `[rows, outputs]`.
+    fn linear(&self, x: &Act, w: &Linear) -> Act;
+
+    /// Normalises every group of `norm.weight.len` features of every row.
+    fn norm(&self, x: &Act, norm: &Norm) -> Act;
+
+    /// `x + y`.
+    fn add(&self, x: Act, y: &Act) -> Act;
+
+    /// Applies a function to every value.
+    fn activation(&self, x: Act, kind: Activation) -> Act;
+
+    /// Gated linear unit: `kind(gate) · up`.
+    fn glu(&self, gate: Act, up: &Act, kind: Activation) -> Act;
+
+    /// Rotates each head of each row by its row of angles: `angles` is `[rows, rotary]`, the cosines of the
+    /// `rotary / 2` frequencies, then their sines.
+    fn rope(&self, x: Act, angles: &Act, rope: Rope) -> Act;
+
+    /// Attention within each span: q `[rows, heads · dim]`, k and v `[rows, kv_heads · dim]`, result as q.
+    fn attend(&self, q: &Act, k: &Act, v: &Act, attention: &Attention, spans: &[Span]) -> Act;
+
+    /// The named rows, in that order.
+    fn rows(&self, x: &Act, rows: &[u32]) -> Act;
+
+    /// One row a span: `[spans, cols]`.
+    fn pool(&self, x: &Act, spans: &[Span], pool: Pool) -> Act;
+
+    /// The values, row by row. **The only operation that waits** for the device.
+    fn read(&self, x: &Act) -> Result<Vec<f32>, OpsError>;
+
+    /// Runs a whole forward pass where the executor's threads are at hand, which saves waking them for each call.
+    fn run(&self, pass: &mut (dyn FnMut() + Send)) {
+        pass();
+    }
+
+    /// [`Ops::linear`], then [`Ops::activation`].
+    fn linear_activation(&self, x: &Act, w: &Linear, kind: Activation) -> Act {
+        self.activation(self.linear(x, w), kind)
+    }
+
+    /// [`Ops::linear`] added to `residual`.
+    fn linear_add(&self, x: &Act, w: &Linear, residual: Act) -> Act {
+        self.add(residual, &self.linear(x, w))
+    }
+}

@@ -1,0 +1,88 @@
+//! Every executor of this machine against the scalar one, on every row of the contract.
+
+use lattice_ops::contract::{Case, Unfused, cases};
+use lattice_ops::{Cpu, CpuOptions, Deferred, Isa, Ops};
+use std::sync::Arc;
+
+fn cpu(isa: Isa, threads: usize) -> Cpu {
+    Cpu::new(&CpuOptions { threads: Some(threads), isa: Some(isa) }).expect("an available instruction set")
+}
+
+fn result(case: &Case, ops: &dyn Ops) -> Vec<f32> {
+    let run = case.prepare(ops);
+    ops.read(&run(ops)).expect("the CPU can be read")
+}
+
+/// Runs `check` on every case and reports all that fail.
+fn every_case(check: impl Fn(&Case) -> Result<(), String>) {
+    let failures: Vec<String> = cases()
+        .iter()
+        .filter(|case| !case.large)
+        .filter_map(|case| check(case).err().map(|why| format!("{}: {why}", case.name)))
+        .collect();
+    assert!(failures.is_empty(), "{} cases fail:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn within(got: &[f32], want: &[f32], tolerance: f32) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{} values instead of {}", got.len(), want.len()));
+    }
+    let largest = want.iter().fold(0f32, |m, w| m.max(w.abs())).max(1e-6);
+    let worst = got.iter().zip(want).fold(0f32, |m, (g, w)| {
+        if g == w { m } else { m.max((g - w).abs()).max(if g.is_nan() { f32::INFINITY } else { 0.0 }) }
+    });
+    if worst <= tolerance * largest {
+        Ok(())
+    } else {
+        Err(format!("off by {worst:.2e} where values reach {largest:.2e}; {:.2e} is allowed", tolerance * largest))
+    }
+}
+
+fn same_bits(got: &[f32], want: &[f32]) -> Result<(), String> {
+    let differ = got.iter().zip(want).filter(|(g, w)| g.to_bits() != w.to_bits()).count();
+    if got.len() == want.len() && differ == 0 {
+        Ok(())
+    } else {
+        Err(format!("{differ} of {} values differ", want.len()))
+    }
+}
+
+#[test]
+fn every_isa_agrees_with_scalar() {
+    let scalar = cpu(Isa::Scalar, 2);
+    for isa in Isa::available().into_iter().skip(1) {
+        let fast = cpu(isa, 2);
+        every_case(|case| {
+            within(&result(case, &fast), &result(case, &scalar), case.tolerance).map_err(|why| format!("{isa}: {why}"))
+        });
+    }
+}
+
+#[test]
+fn fused_operations_agree_with_their_composition() {
+    for isa in Isa::available() {
+        let ops = cpu(isa, 2);
+        every_case(|case| {
+            within(&result(case, &ops), &result(case, &Unfused(&ops)), case.tolerance)
+                .map_err(|why| format!("{isa}: {why}"))
+        });
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    for isa in Isa::available() {
+        let (one, three) = (cpu(isa, 1), cpu(isa, 3));
+        every_case(|case| same_bits(&result(case, &three), &result(case, &one)).map_err(|why| format!("{isa}: {why}")));
+    }
+}
+
+#[test]
+fn recorded_operations_give_the_same_bits_in_one_submit() {
+    let ops = Arc::new(cpu(Isa::available().pop().expect("scalar at least"), 2));
+    every_case(|case| {
+        let deferred = Deferred::new(ops.clone());
+        same_bits(&result(case, &deferred), &result(case, &*ops))?;
+        if deferred.submits() == 1 { Ok(()) } else { Err(format!("{} submits", deferred.submits())) }
+    });
+}
