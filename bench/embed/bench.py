@@ -1,5 +1,6 @@
 """`bench/embed/run`: embeds the workloads with ours and with the peers, in turn, and prints medians, spread, ratios and
-the distance from the float32 reference. Exit code 1 if ours is further from it than 1e-5."""
+the distance from the float32 reference. Exit code 1 if ours is further from it than 1e-5, or takes more memory than the
+weights + 15 % + 64 MiB."""
 
 import argparse
 import json
@@ -79,6 +80,7 @@ def measure(threads, args, programs, model, onnx, names):
                     "min_cosine": errors[w.name][1], "times_best_peer": best_peer / s["median"] if best_peer else None,
                 })
     facts["peak_mib"] = {w.name: w.peak_mib() for w in workers}
+    facts["memory_bound_mib"] = (model / "model.safetensors").stat().st_size / 2**20 * 1.15 + 64
     for w in {*workers, oracle}:
         w.close()
     return rows, facts
@@ -93,7 +95,7 @@ def show(rows, facts):
                   f"{r['gflops'] / f['roof_gflops']:.0%}", f"{r['max_abs_error']:.1e}", f"{r['min_cosine']:.6f}"]
                  for r in rows if r["threads"] == threads]
         print(harness.table(["", "median ms", "min–max", "texts/s", "× best peer", "GFLOP/s", "of product", "max error", "min cosine"], cells))
-        print("peak memory, MiB:", ", ".join(f"{k} {v:.0f}" for k, v in f["peak_mib"].items()))
+        print("peak memory, MiB:", ", ".join(f"{k} {v:.0f}" for k, v in f["peak_mib"].items()), f"(promised: {f['memory_bound_mib']:.0f})")
 
 
 def main():
@@ -130,6 +132,9 @@ def main():
     worst = max((r["max_abs_error"] for r in rows if r["who"] == "lattice"), default=0)
     if worst > LIMIT:
         raise SystemExit(f"ours is up to {worst:.1e} from the float32 reference; at most {LIMIT:.0e} is promised")
+    for threads, f in facts.items():
+        if f["peak_mib"]["lattice"] > f["memory_bound_mib"]:
+            raise SystemExit(f"ours took {f['peak_mib']['lattice']:.0f} MiB with {threads} threads; at most {f['memory_bound_mib']:.0f} are promised")
 
 
 if __name__ == "__main__":
