@@ -3,7 +3,14 @@
 //! A format packs `block` consecutive elements of a row into `bytes` bytes. Plain formats (`F32`, `BF16`, …) have
 //! blocks of one element. A row of a matrix always is a whole number of blocks.
 
+mod blocks;
+mod four_bit;
+mod grids;
+mod iquants;
+mod kquants;
+mod legacy;
 mod plain;
+mod ternary;
 
 use crate::{Result, WeightsError};
 use ::safetensors::Dtype;
@@ -29,6 +36,29 @@ pub enum Format {
     I64,
     U64,
     BOOL,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    IQ1_S,
+    IQ1_M,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ2_S,
+    IQ3_XXS,
+    IQ3_S,
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+    NVFP4,
+    TQ1_0,
+    TQ2_0,
 }
 
 /// What is known of one format.
@@ -84,6 +114,29 @@ pub static FORMATS: &[Row] = &[
     plain(Format::I64, "I64", Dtype::I64, 8).ggml(27),
     plain(Format::U64, "U64", Dtype::U64, 8),
     plain(Format::BOOL, "BOOL", Dtype::BOOL, 1),
+    blocks(Format::Q4_0, "Q4_0", 2, 32, 18, legacy::decode_q4_0).encode(8.0 * F16_MAX, legacy::encode_q4_0),
+    blocks(Format::Q4_1, "Q4_1", 3, 32, 20, legacy::decode_q4_1).encode(F16_MAX, legacy::encode_q4_1),
+    blocks(Format::Q5_0, "Q5_0", 6, 32, 22, legacy::decode_q5_0).encode(16.0 * F16_MAX, legacy::encode_q5_0),
+    blocks(Format::Q5_1, "Q5_1", 7, 32, 24, legacy::decode_q5_1).encode(F16_MAX, legacy::encode_q5_1),
+    blocks(Format::Q8_0, "Q8_0", 8, 32, 34, legacy::decode_q8_0).encode(127.0 * F16_MAX, legacy::encode_q8_0),
+    blocks(Format::Q2_K, "Q2_K", 10, 256, 84, kquants::decode_q2_k),
+    blocks(Format::Q3_K, "Q3_K", 11, 256, 110, kquants::decode_q3_k),
+    blocks(Format::Q4_K, "Q4_K", 12, 256, 144, kquants::decode_q4_k),
+    blocks(Format::Q5_K, "Q5_K", 13, 256, 176, kquants::decode_q5_k),
+    blocks(Format::Q6_K, "Q6_K", 14, 256, 210, kquants::decode_q6_k),
+    blocks(Format::IQ1_S, "IQ1_S", 19, 256, 50, iquants::decode_iq1_s),
+    blocks(Format::IQ1_M, "IQ1_M", 29, 256, 56, iquants::decode_iq1_m),
+    blocks(Format::IQ2_XXS, "IQ2_XXS", 16, 256, 66, iquants::decode_iq2_xxs),
+    blocks(Format::IQ2_XS, "IQ2_XS", 17, 256, 74, iquants::decode_iq2_xs),
+    blocks(Format::IQ2_S, "IQ2_S", 22, 256, 82, iquants::decode_iq2_s),
+    blocks(Format::IQ3_XXS, "IQ3_XXS", 18, 256, 98, iquants::decode_iq3_xxs),
+    blocks(Format::IQ3_S, "IQ3_S", 21, 256, 110, iquants::decode_iq3_s),
+    blocks(Format::IQ4_NL, "IQ4_NL", 20, 32, 18, four_bit::decode_iq4_nl),
+    blocks(Format::IQ4_XS, "IQ4_XS", 23, 256, 136, four_bit::decode_iq4_xs),
+    blocks(Format::MXFP4, "MXFP4", 39, 32, 17, four_bit::decode_mxfp4).encode(f32::MAX, four_bit::encode_mxfp4),
+    blocks(Format::NVFP4, "NVFP4", 40, 64, 36, four_bit::decode_nvfp4),
+    blocks(Format::TQ1_0, "TQ1_0", 34, 256, 54, ternary::decode_tq1_0).encode(F16_MAX, ternary::encode_tq1_0),
+    blocks(Format::TQ2_0, "TQ2_0", 35, 256, 66, ternary::decode_tq2_0).encode(F16_MAX, ternary::encode_tq2_0),
 ];
 
 /// The largest finite half-precision float.
@@ -94,6 +147,11 @@ const BF16_MAX: f32 = f32::from_bits(0x7f7f_0000);
 /// A row of elements that stand alone, `bytes` each.
 const fn plain(format: Format, name: &'static str, dtype: Dtype, bytes: usize) -> Row {
     Row { format, name, dtype: Some(dtype), ggml: None, block: 1, bytes, decode: None, encode: None }
+}
+
+/// A row of ggml's, whose blocks hold `block` elements in `bytes` bytes.
+const fn blocks(format: Format, name: &'static str, id: u32, block: usize, bytes: usize, decode: Decode) -> Row {
+    Row { format, name, dtype: None, ggml: Some(id), block, bytes, decode: Some(decode), encode: None }
 }
 
 impl Row {
@@ -180,33 +238,27 @@ impl Format {
         Ok(())
     }
 
-    /// Encodes whole blocks: the rows of a tensor, or all of it.
+    /// Encodes a row, or any whole number of blocks. [`Tensor::encode`](crate::Tensor::encode) encodes whole tensors.
     ///
     /// # Errors
-    /// [`WeightsError::NoEncoder`] where that is not defined; [`WeightsError::RowWidth`] if `values` is not a whole
+    /// [`WeightsError::NoEncoder`] where that is not defined; [`WeightsError::RowWidth`] if `values` are not a whole
     /// number of blocks; [`WeightsError::NotFinite`] for NaN, infinities, and magnitudes that the format cannot hold.
-    pub fn encode(self, tensor: &str, values: &[f32]) -> Result<Vec<u8>> {
-        let row = self.row();
+    ///
+    /// # Panics
+    /// If `out` is not as many blocks as `values`.
+    pub fn encode(self, tensor: &str, values: &[f32], out: &mut [u8]) -> Result<()> {
+        let Row { name: format, block, encode, .. } = *self.row();
         let tensor = || tensor.to_string();
-        let encoder = row.encode.ok_or_else(|| WeightsError::NoEncoder { tensor: tensor(), format: row.name })?;
-        let bytes = self.row_bytes(values.len()).ok_or_else(|| WeightsError::RowWidth {
-            tensor: tensor(),
-            format: row.name,
-            cols: values.len(),
-            block: row.block,
-        })?;
-        if let Some(at) = values.iter().position(|v| v.is_nan() || v.abs() > encoder.limit) {
-            return Err(WeightsError::NotFinite {
-                tensor: tensor(),
-                format: row.name,
-                at,
-                value: values[at],
-                limit: encoder.limit,
-            });
+        let encoder = encode.ok_or_else(|| WeightsError::NoEncoder { tensor: tensor(), format })?;
+        let row_width = || WeightsError::RowWidth { tensor: tensor(), format, cols: values.len(), block };
+        let bytes = self.row_bytes(values.len()).ok_or_else(row_width)?;
+        let limit = encoder.limit;
+        if let Some(at) = values.iter().position(|v| v.is_nan() || v.abs() > limit) {
+            return Err(WeightsError::NotFinite { tensor: tensor(), format, at, value: values[at], limit });
         }
-        let mut out = vec![0; bytes];
-        (encoder.blocks)(values, &mut out);
-        Ok(out)
+        assert_eq!(bytes, out.len(), "{}: {} values as {self:?}", tensor(), values.len());
+        (encoder.blocks)(values, out);
+        Ok(())
     }
 }
 
@@ -253,11 +305,12 @@ mod tests {
             (Format::F16, 70000.0),
             (Format::BF16, f32::NEG_INFINITY),
         ] {
-            let error = format.encode("layers.0.w", &[0.0, value]).unwrap_err();
+            let error =
+                format.encode("layers.0.w", &[0.0, value], &mut [0; 8][..2 * format.block_bytes()]).unwrap_err();
             let text = error.to_string();
             assert!(text.contains("layers.0.w") && text.contains("element 1"), "{text}");
         }
-        let text = Format::I64.encode("ids", &[1.0]).unwrap_err().to_string();
+        let text = Format::I64.encode("ids", &[1.0], &mut [0; 8]).unwrap_err().to_string();
         assert_eq!(text, "tensor ids: nothing here encodes to I64");
     }
 

@@ -178,6 +178,30 @@ impl Tensor {
         })
     }
 
+    /// The same values in another format, in memory.
+    ///
+    /// # Errors
+    /// [`WeightsError::NotNumbers`] or [`WeightsError::NoEncoder`] if there is no way between the formats,
+    /// [`WeightsError::RowWidth`] if rows are not whole blocks of `format`, [`WeightsError::NotFinite`] for values that
+    /// it cannot hold.
+    pub fn encode(&self, format: Format) -> Result<Tensor> {
+        let cols = self.cols();
+        let row_bytes = format.row_bytes(cols).ok_or_else(|| self.row_width(format, cols))?;
+        let mut values = vec![0.0; cols];
+        let mut bytes = vec![0; self.rows() * row_bytes];
+        for row in 0..self.rows() {
+            self.decode_row(row, &mut values)?;
+            let out = &mut bytes[row * row_bytes..][..row_bytes];
+            format.encode(&self.name, &values, out).map_err(|error| match error {
+                WeightsError::NotFinite { tensor, format, at, value, limit } => {
+                    WeightsError::NotFinite { tensor, format, at: row * cols + at, value, limit }
+                }
+                other => other,
+            })?;
+        }
+        Tensor::from_bytes(&self.name, self.shape.clone(), format, bytes)
+    }
+
     /// The part of the first dimension in `range`, without copying: `[range.len(), …]`. Of a vector, its elements.
     ///
     /// # Errors
@@ -191,7 +215,7 @@ impl Tensor {
         }
         let width = |rows: usize| {
             let shape: Vec<usize> = [rows].iter().chain(rest).copied().collect();
-            let bytes = self.format.tensor_bytes(&shape).ok_or_else(|| self.row_width(rows));
+            let bytes = self.format.tensor_bytes(&shape).ok_or_else(|| self.row_width(self.format, rows));
             bytes.map(|bytes| (shape, bytes))
         };
         let (_, before) = width(range.start)?;
@@ -235,13 +259,9 @@ impl Tensor {
         WeightsError::Rows { tensor: self.name.to_string(), start: rows.start, end: rows.end, have }
     }
 
-    fn row_width(&self, cols: usize) -> WeightsError {
-        WeightsError::RowWidth {
-            tensor: self.name.to_string(),
-            format: self.format.name(),
-            cols,
-            block: self.format.block(),
-        }
+    fn row_width(&self, format: Format, cols: usize) -> WeightsError {
+        let (tensor, block) = (self.name.to_string(), format.block());
+        WeightsError::RowWidth { tensor, format: format.name(), cols, block }
     }
 }
 
