@@ -12,6 +12,8 @@ use weights::Tensor;
 /// An operation ready to run on the executor it was prepared for, as often as one likes.
 pub type Prepared = Box<dyn Fn(&dyn Ops) -> Act>;
 
+type Prepare = dyn Fn(&dyn Ops) -> Prepared;
+
 /// One row of the contract.
 pub struct Case {
     /// `operation shape format`, unique.
@@ -24,7 +26,7 @@ pub struct Case {
     pub bytes: f64,
     /// Too large for a quick test; benched all the same.
     pub large: bool,
-    prepare: Box<dyn Fn(&dyn Ops) -> Prepared>,
+    prepare: Box<Prepare>,
 }
 
 impl Case {
@@ -62,8 +64,7 @@ fn vector(ops: &dyn Ops, random: &mut Random, len: usize, middle: f32) -> Vector
 fn matrix(random: &mut Random, rows: usize, cols: usize, format: &str) -> Tensor {
     let values = random.values(rows * cols, (3.0 / cols as f32).sqrt());
     let format = weights::Format::from_name(format).expect("a row of the format table");
-    let bytes = format.encode("matrix", &values).expect("finite values encode");
-    Tensor::from_bytes("matrix", vec![rows, cols], format, bytes).expect("as many bytes as values")
+    Tensor::from_f32("matrix", vec![rows, cols], values).encode(format).expect("finite values encode")
 }
 
 fn linear(ops: &dyn Ops, random: &mut Random, shape: Shape, format: &str) -> Linear {

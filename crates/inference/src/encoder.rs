@@ -1,0 +1,174 @@
+//! The ragged encode step: sequences of ids go into one forward pass without padding, and come out as one row each.
+
+use crate::plan::plan;
+use crate::pooling::Pooling;
+use models::{Batch, Classifier, Forward, Loaded, ModelError, Shape};
+use ops::{Act, Ops, OpsError};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Why sequences could not be encoded.
+#[derive(Debug, thiserror::Error)]
+pub enum InferenceError {
+    /// The model could not be loaded, or does not take this input.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The executor failed.
+    #[error(transparent)]
+    Ops(#[from] OpsError),
+    /// The model is a trunk only.
+    #[error(
+        "{architecture} checkpoint without a classification head: it gives hidden states, not scores; use a cross-encoder"
+    )]
+    NoClassifier {
+        /// Family of the model.
+        architecture: &'static str,
+    },
+    /// A result is NaN or infinite.
+    #[error(
+        "sequence {sequence} gave a value that is not finite: its activations overflow float32, or the weights hold NaN or infinity"
+    )]
+    NotFinite {
+        /// Index of the sequence in the call.
+        sequence: usize,
+    },
+}
+
+/// The tokens of one input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sequence {
+    /// Token ids, special tokens included.
+    pub ids: Vec<u32>,
+    /// Token types, or none if all are 0.
+    pub types: Vec<u32>,
+}
+
+impl From<Vec<u32>> for Sequence {
+    fn from(ids: Vec<u32>) -> Sequence {
+        Sequence { ids, types: Vec::new() }
+    }
+}
+
+/// What turns hidden states `[tokens, hidden]` into results on the executor: acts of one row a sequence (or a token).
+/// The results of several acts are concatenated, feature by feature.
+type Tail<'a> = &'a (dyn Fn(&Forward, Act) -> Vec<Act> + Sync);
+
+/// A loaded encoder with the executor that holds its weights.
+pub struct Encoder {
+    loaded: Loaded,
+    ops: Arc<dyn Ops>,
+}
+
+impl Encoder {
+    /// Tokens of a forward pass by default: its activations stay in the last-level cache, and are enough to keep every
+    /// thread busy.
+    pub const TOKENS_PER_PASS: usize = 1024;
+
+    /// Loads the model of a directory.
+    pub fn open(dir: impl AsRef<Path>, ops: Arc<dyn Ops>) -> Result<Encoder, InferenceError> {
+        Ok(Encoder { loaded: models::load(dir, &*ops)?, ops })
+    }
+
+    /// The model's sizes.
+    pub fn shape(&self) -> &Shape {
+        self.loaded.model.shape()
+    }
+
+    /// The model with its configuration and head.
+    pub fn loaded(&self) -> &Loaded {
+        &self.loaded
+    }
+
+    /// The executor.
+    pub fn ops(&self) -> &Arc<dyn Ops> {
+        &self.ops
+    }
+
+    /// Hidden states of every token, one row-major `[tokens, hidden]` for each sequence.
+    pub fn hidden(&self, sequences: &[Sequence]) -> Result<Vec<Vec<f32>>, InferenceError> {
+        let values = self.pass(&sequences.iter().collect::<Vec<_>>(), &|_, hidden| vec![hidden])?;
+        let mut rest = values.as_slice();
+        let mut take = |s: &Sequence| {
+            let (own, others) = rest.split_at(s.ids.len() * self.shape().hidden);
+            rest = others;
+            own.to_vec()
+        };
+        Ok(sequences.iter().map(&mut take).collect())
+    }
+
+    /// One vector a sequence: its modes of pooling, concatenated; then `stages` on the executor. The first `skip`
+    /// tokens of each sequence take no part in the pooling. See [`Encoder::each`] for `done`.
+    pub fn embed(
+        &self,
+        sequences: &[Sequence],
+        modes: &[Pooling],
+        skip: usize,
+        stages: &(dyn Fn(&Forward, Act) -> Act + Sync),
+        done: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
+    ) -> Result<(), InferenceError> {
+        match modes {
+            [mode] => self.each(sequences, &|cx, x| vec![stages(cx, mode.apply(cx, &x, skip))], done),
+            _ => self.each(sequences, &|cx, x| modes.iter().map(|m| m.apply(cx, &x, skip)).collect(), done),
+        }
+    }
+
+    /// Logits `[labels]` of each sequence.
+    pub fn classify(
+        &self,
+        sequences: &[Sequence],
+        done: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
+    ) -> Result<(), InferenceError> {
+        let head: &Classifier = self
+            .loaded
+            .classifier
+            .as_ref()
+            .ok_or(InferenceError::NoClassifier { architecture: self.shape().architecture })?;
+        self.each(sequences, &|cx, hidden| vec![head.forward(cx, &hidden)], done)
+    }
+
+    /// Runs all sequences in as few passes as the token budget allows and hands over each sequence's result by its
+    /// index, in the order of the passes. `done` may stop the rest.
+    fn each(
+        &self,
+        sequences: &[Sequence],
+        tail: Tail,
+        done: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
+    ) -> Result<(), InferenceError> {
+        let lengths: Vec<usize> = sequences.iter().map(|s| s.ids.len()).collect();
+        for batch in plan(&lengths, Self::TOKENS_PER_PASS) {
+            let chosen: Vec<&Sequence> = batch.iter().map(|&i| &sequences[i]).collect();
+            let values = self.pass(&chosen, tail)?;
+            for (&sequence, row) in batch.iter().zip(values.chunks_exact(values.len() / batch.len())) {
+                if !row.iter().all(|v| v.is_finite()) {
+                    return Err(InferenceError::NotFinite { sequence });
+                }
+                if done(sequence, row).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One forward pass. The rows of the tail's acts are joined.
+    fn pass(&self, sequences: &[&Sequence], tail: Tail) -> Result<Vec<f32>, InferenceError> {
+        let mut batch = Batch::default();
+        for sequence in sequences {
+            batch.push(&sequence.ids, &sequence.types)?;
+        }
+        self.shape().check(&batch)?;
+        let cx = Forward::new(&*self.ops, &batch);
+        let mut acts = Vec::new();
+        self.ops.run(&mut || acts = tail(&cx, self.loaded.model.forward(&cx)));
+        let mut parts = Vec::with_capacity(acts.len());
+        for act in &acts {
+            parts.push((act.cols(), self.ops.read(act)?));
+        }
+        if let [(_, values)] = &mut parts[..] {
+            return Ok(std::mem::take(values));
+        }
+        let rows = acts.first().map_or(0, Act::rows);
+        Ok((0..rows).flat_map(|r| parts.iter().flat_map(move |(cols, v)| &v[r * cols..][..*cols])).copied().collect())
+    }
+}
