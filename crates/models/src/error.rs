@@ -70,12 +70,6 @@ pub enum ModelError {
         /// How many there are.
         found: usize,
     },
-    /// A tensor that the architecture needs is not there.
-    #[error("tensor {tensor} is missing from the checkpoint: does config.json fit it?")]
-    Missing {
-        /// Its full name.
-        tensor: String,
-    },
     /// A tensor has another shape than the configuration says.
     #[error("tensor {tensor} is {got:?}, expected {expected:?}: does {hint} in config.json fit?")]
     Shape {

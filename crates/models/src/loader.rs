@@ -71,10 +71,10 @@ impl<'a> Loader<'a> {
     /// A tensor of exactly this shape.
     ///
     /// # Errors
-    /// [`ModelError::Missing`] or [`ModelError::Shape`].
+    /// [`ModelError::Weights`] if there is none of this name, [`ModelError::Shape`].
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let full = format!("{}{name}", self.prefix);
-        let Some(tensor) = self.checkpoint.find(&full) else { return Err(ModelError::Missing { tensor: full }) };
+        let tensor = self.checkpoint.get(&full)?;
         if tensor.shape() != shape {
             let (got, expected) = (tensor.shape().to_vec(), shape.to_vec());
             return Err(ModelError::Shape { hint: self.hint(&got, &expected), tensor: full, got, expected });

@@ -19,7 +19,6 @@ pub const ARCH: Arch = Arch {
 
 const PADDING: u32 = 1; // fixed in the class, whatever config.json says
 const BUCKETS: usize = 32; // likewise
-const FARTHEST: f32 = 128.0; // distances from here on share a bucket
 
 fn load(config: &Config, root: &Loader) -> Result<Built> {
     refuse_decoders(config)?;
@@ -83,6 +82,22 @@ fn bucket(distance: i64) -> usize {
     if n < EXACT {
         return after + n;
     }
-    let log = (n as f32 / EXACT as f32).ln() / (FARTHEST / EXACT as f32).ln() * (HALF - EXACT) as f32;
-    after + (EXACT + log as usize).min(HALF - 1)
+    // 8 · log(n / 8) / log(128 / 8) in whole numbers: log2((n / 8)²), rounded down, is exact at its steps.
+    let far = (n * n / (EXACT * EXACT)).ilog2() as usize;
+    after + (EXACT + far).min(HALF - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bucket;
+
+    #[test]
+    fn buckets_change_where_the_reference_changes_them() {
+        let starts = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]; // by running the reference
+        for distance in 0..600 {
+            let expected = starts.iter().rposition(|&start| start <= distance).unwrap();
+            assert_eq!(bucket(-distance), expected, "{distance} before");
+            assert_eq!(bucket(distance), if distance > 0 { 16 + expected } else { 0 }, "{distance} after");
+        }
+    }
 }

@@ -54,3 +54,14 @@ pub fn positions_after_padding(batch: &Batch, padding: u32) -> Vec<u32> {
     }
     positions
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_inside_a_text_keeps_its_place_and_is_not_counted() {
+        let batch = Batch::new(&[vec![5, 1, 6, 7], vec![1, 8]]).unwrap();
+        assert_eq!(positions_after_padding(&batch, 1), [2, 1, 3, 4, 1, 2]);
+    }
+}
