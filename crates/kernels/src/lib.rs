@@ -7,10 +7,17 @@
 // Loads, stores and the call into code for an instruction set; see the SAFETY comments.
 #![allow(unsafe_code)]
 
+mod activations;
+mod attend;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod convert;
 mod isa;
+mod matmul;
 mod packed;
+mod rows;
 mod scalar;
+mod simd;
 mod table;
 mod view;
 mod vocabulary;

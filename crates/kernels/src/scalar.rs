@@ -185,6 +185,7 @@ fn rope(row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], layout: Rope
 fn activate(kind: Activation, x: f32) -> f32 {
     let x = f64::from(x);
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let relu = |x: f64| if x < 0.0 { 0.0 } else { x };
     let y = match kind {
         Activation::Gelu => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
         Activation::GeluTanh => {
@@ -192,8 +193,8 @@ fn activate(kind: Activation, x: f32) -> f32 {
         }
         Activation::QuickGelu => x * sigmoid(1.702 * x),
         Activation::Silu => x * sigmoid(x),
-        Activation::Relu => x.max(0.0),
-        Activation::Relu2 => x.max(0.0).powi(2),
+        Activation::Relu => relu(x),
+        Activation::Relu2 => relu(x).powi(2),
         Activation::Tanh => x.tanh(),
         Activation::Sigmoid => sigmoid(x),
     };

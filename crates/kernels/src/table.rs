@@ -42,6 +42,42 @@ macro_rules! pointers {
 }
 kernels!(pointers!);
 
+/// In a module that implements `Simd` for `$simd`: the table of all kernels for the target features `$features`.
+macro_rules! table_for {
+    ($simd:ident, $features:literal) => {
+pub(crate) static KERNELS: $crate::Kernels = $crate::table::kernels!(wrappers! $simd, $features;);
+    };
+}
+pub(crate) use table_for;
+
+macro_rules! wrappers {
+    ($simd:ident, $features:literal; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {{
+        use std::ops::Range;
+        use $crate::table::{Pointers, generic};
+        use $crate::{Activation, Attend, AttendScratch, Epilogue, Packed, RopeLayout, Rows, Window};
+        $(
+            #[target_feature(enable = $features)]
+            fn $name($($arg: $type),*) $(-> $result)? {
+                // SAFETY: the features that make this function are those that `new` asks for.
+                let s = unsafe { $simd::new() };
+                generic::$name(s, $($arg),*)
+            }
+        )*
+        $crate::Kernels { isa: $simd::ISA, panel_width: <$simd as Simd>::PANEL, pointers: Pointers { $($name),* } }
+    }};
+}
+pub(crate) use {kernels, wrappers};
+
+/// The kernels that are written once for every implementation of `Simd`.
+pub(crate) mod generic {
+    pub(crate) use crate::attend::attend;
+    pub(crate) use crate::matmul::matmul;
+    pub(crate) use crate::rows::{
+        activation, add, add_layer_norm, add_rms_norm, axpy, dot, glu, layer_norm, max, mul, rms_norm, rope, scale,
+        softmax, sum_squares,
+    };
+}
+
 /// The kernels of one instruction set. Nothing here allocates (but a scratch that grows), spawns a thread or does I/O.
 ///
 /// **A row's result depends on nothing but the row**: its bits are the same whatever other rows are in the call, and
@@ -61,6 +97,8 @@ impl Kernels {
         }
         Some(match isa {
             Isa::Scalar => &crate::scalar::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => &crate::avx2::KERNELS,
             #[allow(unreachable_patterns)]
             _ => &crate::scalar::KERNELS,
         })

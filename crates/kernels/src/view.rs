@@ -28,7 +28,7 @@ impl<'a> Rows<'a> {
     /// # Panics
     /// If the length of `data` is not a multiple of `cols`.
     pub fn dense(data: &'a [f32], cols: usize) -> Self {
-        let rows = if cols == 0 { 0 } else { data.len() / cols };
+        let rows = data.len().checked_div(cols).unwrap_or(0);
         assert_eq!(rows * cols, data.len(), "{} numbers are no whole rows of {cols}", data.len());
         Self { data, rows, cols, stride: cols }
     }

@@ -1,0 +1,193 @@
+//! How is attention computed without ever holding a score for each pair? Keys are walked in blocks with an online
+//! softmax (Milakov and Gimelshein 2018; FlashAttention): per query only the largest score so far, the sum of
+//! exponentials, and the weighted sum of values are kept.
+//!
+//! Blocks begin at multiples of `KEYS` from the start of the sequence, and a query meets exactly the blocks in which
+//! it sees a key: its arithmetic is the same whatever other queries are in the call.
+
+use std::ops::Range;
+
+use crate::activations::{exp, tanh};
+use crate::matmul::{MOST_ROWS, Tile, even_part, panels_at_once, tile};
+use crate::rows::exp_sum;
+use crate::simd::Simd;
+use crate::{Attend, AttendScratch, RelativeBias, Rows, Window};
+
+/// Keys in a block: a multiple of every instruction set's panel.
+const KEYS: usize = 128;
+
+#[inline(always)]
+pub(crate) fn attend<S: Simd>(s: S, task: &Attend<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
+    let (queries, keys, dim) = (task.q.rows(), task.k.rows(), task.q.cols());
+    let value_dim = task.v.cols().next_multiple_of(S::PANEL);
+    let mut parts = scratch.take(KEYS * (dim + value_dim + MOST_ROWS) + queries * (value_dim + 2));
+    let mut part = |len: usize| parts.split_off_mut(..len).expect("the sum of all parts");
+    let (k, v, scores) = (part(KEYS * dim), part(KEYS * value_dim), part(KEYS * MOST_ROWS));
+    let (sums, largest, totals) = (part(queries * value_dim), part(queries), part(queries));
+    sums.fill(0.0);
+    largest.fill(f32::NEG_INFINITY);
+    totals.fill(0.0);
+
+    for start in (0..keys).step_by(KEYS) {
+        let block = start..keys.min(start + KEYS);
+        let met = queries_that_meet(task, &block);
+        if met.is_empty() {
+            continue;
+        }
+        pack_keys::<S>(task.k.slice_rows(block.clone()), k);
+        pack_values::<S>(task.v.slice_rows(block.clone()), v);
+        let width = block.len().next_multiple_of(S::PANEL);
+        let mut query = met.start;
+        while query < met.end {
+            let rows = even_part(met.end - query, S::TILE);
+            score(s, task.q.slice_rows(query..query + rows), k, scores, width);
+            for row in 0..rows {
+                let query = query + row;
+                let scores = &mut scores[row * KEYS..][..width];
+                let most = mask(s, task, query, &block, scores).max(largest[query]);
+                // Where every score is −∞, exp(−∞ − 0) makes the weights 0.
+                let origin = if most == f32::NEG_INFINITY { 0.0 } else { most };
+                let shrink = s.first(exp(s, s.splat(largest[query] - origin)));
+                totals[query] = totals[query] * shrink + exp_sum(s, scores, origin);
+                largest[query] = most;
+                if shrink != 1.0 {
+                    crate::rows::scale(s, &mut sums[query * value_dim..][..value_dim], shrink);
+                }
+            }
+            add_values(s, scores, rows, block.len(), v, &mut sums[query * value_dim..], value_dim);
+            query += rows;
+        }
+    }
+
+    for query in 0..queries {
+        let out = out.row_mut(query);
+        if totals[query] == 0.0 {
+            out.fill(0.0);
+            continue;
+        }
+        let total = s.splat(totals[query]);
+        let sums = &sums[query * value_dim..][..out.len()];
+        for (out, sum) in out.chunks_mut(S::LANES).zip(sums.chunks(S::LANES)) {
+            s.store_part(out, out.len(), s.div(s.load_part(sum, sum.len()), total));
+        }
+    }
+}
+
+/// The queries that see a key of the block: a range, as both ends of what a query sees grow with its position.
+fn queries_that_meet(task: &Attend<'_>, block: &Range<usize>) -> Range<usize> {
+    let meets = |query: usize| {
+        let visible = task.mask.visible(task.past + query, task.k.rows());
+        visible.start < block.end && block.start < visible.end
+    };
+    let start = (0..task.q.rows()).find(|&query| meets(query)).unwrap_or(0);
+    let end = (start..task.q.rows()).find(|&query| !meets(query)).unwrap_or(task.q.rows());
+    start..end
+}
+
+/// Keys `[keys, dim]` as panels `[keys / PANEL][dim][PANEL]`, the last padded with zeros.
+#[inline(always)]
+fn pack_keys<S: Simd>(k: Rows<'_>, packed: &mut [f32]) {
+    let panels = packed.chunks_exact_mut((k.cols() * S::PANEL).max(1)).take(k.rows().div_ceil(S::PANEL));
+    for (i, panel) in panels.enumerate() {
+        let first = i * S::PANEL;
+        let filled = S::PANEL.min(k.rows() - first);
+        if filled < S::PANEL {
+            panel.fill(0.0);
+        }
+        for lane in 0..filled {
+            for (column, &number) in panel.chunks_exact_mut(S::PANEL).zip(k.row(first + lane)) {
+                column[lane] = number;
+            }
+        }
+    }
+}
+
+/// Values `[keys, dim]` as panels `[dim / PANEL][KEYS][PANEL]`, the last padded with zeros.
+#[inline(always)]
+fn pack_values<S: Simd>(v: Rows<'_>, packed: &mut [f32]) {
+    for key in 0..v.rows() {
+        for (panel, numbers) in v.row(key).chunks(S::PANEL).enumerate() {
+            let place = &mut packed[(panel * KEYS + key) * S::PANEL..][..S::PANEL];
+            place[..numbers.len()].copy_from_slice(numbers);
+            place[numbers.len()..].fill(0.0);
+        }
+    }
+}
+
+/// `scores = q · kᵀ`: rows of `KEYS`, of which `width` are computed.
+#[inline(always)]
+fn score<S: Simd>(s: S, q: Rows<'_>, k: &[f32], scores: &mut [f32], width: usize) {
+    let dim = q.cols();
+    assert!(width <= KEYS && width * dim <= k.len() && q.rows() * KEYS <= scores.len());
+    let (panels, side) = (width / S::PANEL, panels_at_once(q.rows()));
+    let mut panel = 0;
+    while panel < panels {
+        let count = if panel + side <= panels { side } else { 1 };
+        // SAFETY: q has rows of `dim` numbers; k has all panels, of `dim` rows; scores has a row of KEYS for each of q.
+        unsafe {
+            let task = Tile {
+                a: q.as_ptr(),
+                a_row: q.stride(),
+                b: k.as_ptr().add(panel * dim * S::PANEL),
+                b_panel: dim * S::PANEL,
+                depth: dim,
+                c: scores.as_mut_ptr().add(panel * S::PANEL),
+                c_row: KEYS,
+                first: true,
+            };
+            tile(s, task, q.rows(), count);
+        }
+        panel += count;
+    }
+}
+
+/// Scales, caps, biases and masks the scores of a query; the largest that remains.
+#[inline(always)]
+fn mask<S: Simd>(s: S, task: &Attend<'_>, query: usize, block: &Range<usize>, scores: &mut [f32]) -> f32 {
+    let position = task.past + query;
+    let visible = task.mask.visible(position, block.end);
+    let visible = visible.start.max(block.start) - block.start..visible.end - block.start;
+    let scale = s.splat(task.scale);
+    for scores in scores.chunks_exact_mut(S::LANES) {
+        let mut v = s.mul(s.load_part(scores, S::LANES), scale);
+        if let Some(cap) = task.softcap {
+            v = s.mul(s.splat(cap), tanh(s, s.div(v, s.splat(cap))));
+        }
+        s.store_part(scores, S::LANES, v);
+    }
+    if let Some(RelativeBias { values, offset }) = task.bias {
+        let first = block.start + visible.start + offset - position;
+        crate::rows::add(s, &mut scores[visible.clone()], &values[first..first + visible.len()]);
+    }
+    scores[..visible.start].fill(f32::NEG_INFINITY);
+    scores[visible.end..].fill(f32::NEG_INFINITY);
+    crate::rows::largest(s, scores)
+}
+
+/// `sums += scores · v`: rows of `value_dim`.
+#[inline(always)]
+fn add_values<S: Simd>(s: S, scores: &[f32], rows: usize, keys: usize, v: &[f32], sums: &mut [f32], value_dim: usize) {
+    assert!(
+        rows * KEYS <= scores.len() && rows * value_dim <= sums.len() && KEYS * value_dim <= v.len() && keys <= KEYS
+    );
+    let (panels, side) = (value_dim / S::PANEL, panels_at_once(rows));
+    let mut panel = 0;
+    while panel < panels {
+        let count = if panel + side <= panels { side } else { 1 };
+        // SAFETY: scores has rows of KEYS ≥ keys numbers; v has all panels, of KEYS rows; sums has a row for each.
+        unsafe {
+            let task = Tile {
+                a: scores.as_ptr(),
+                a_row: KEYS,
+                b: v.as_ptr().add(panel * KEYS * S::PANEL),
+                b_panel: KEYS * S::PANEL,
+                depth: keys,
+                c: sums.as_mut_ptr().add(panel * S::PANEL),
+                c_row: value_dim,
+                first: false,
+            };
+            tile(s, task, rows, count);
+        }
+        panel += count;
+    }
+}
