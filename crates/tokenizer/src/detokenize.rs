@@ -4,11 +4,11 @@
 //! tokens as they come and gives text as soon as no later token can change it; decoding at once is the same steps run to
 //! the end, so a stream cannot differ from it. A step that cannot work that way keeps everything until the end.
 
-use tokenizers::tokenizer::Model as _;
 use tokenizers::{DecoderWrapper, decoders};
 
 use crate::byte_level::bytes_of;
 use crate::pipeline::guard;
+use crate::sentencepiece::Surface;
 use crate::tokenizer::Tokenizer;
 
 /// The steps of a tokenizer's decoder.
@@ -33,6 +33,8 @@ enum Step {
     StripFused(decoders::strip::Strip),
     /// Byte-level tokens become UTF-8; fuses.
     ByteLevel,
+    /// SentencePiece's own way; fuses.
+    SentencePiece(Surface),
     /// Any other decoder waits for the end.
     Whole(DecoderWrapper, Fused),
 }
@@ -41,10 +43,10 @@ type Fused = bool;
 
 /// What a step remembers between tokens.
 #[derive(Default, Clone)]
-struct Memory {
-    seen: bool,
-    bytes: Vec<u8>,
-    held: usize,
+pub(crate) struct Memory {
+    pub(crate) seen: bool,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) held: usize,
     cut: usize,
     tokens: Vec<String>,
 }
@@ -61,12 +63,21 @@ impl Detokenizer {
         Self(steps)
     }
 
+    pub(crate) fn byte_level() -> Self {
+        Self(vec![Step::ByteLevel])
+    }
+
+    pub(crate) fn sentencepiece(surface: Surface) -> Self {
+        Self(vec![Step::SentencePiece(surface)])
+    }
+
     /// The bytes of a token that is neither first nor last.
     pub(crate) fn bytes(&self, token: &str) -> Vec<u8> {
         let mut token = token.to_owned();
         for step in &self.0 {
             match step {
                 Step::ByteLevel => return bytes_of(&token),
+                Step::SentencePiece(surface) => return surface.bytes(&token),
                 Step::ByteFallback => {
                     if let Some(byte) = fallback_byte(&token) {
                         return vec![byte];
@@ -197,6 +208,7 @@ impl Step {
                 memory.bytes.extend(bytes_of(&token));
                 out.push(take_text(&mut memory.bytes));
             }
+            Self::SentencePiece(surface) => out.push(surface.push(memory, &token)),
             Self::Whole(..) => memory.tokens.push(token),
         }
     }
@@ -205,6 +217,7 @@ impl Step {
         let mut out = Vec::new();
         match self {
             Self::ByteFallback => fallback_run(&mut memory.bytes, &mut out),
+            Self::SentencePiece(surface) => out.push(surface.finish(&mut memory)),
             // An incomplete character at the end is one U+FFFD, as in `String::from_utf8_lossy`.
             Self::ByteLevel if !memory.bytes.is_empty() => out.push("\u{FFFD}".into()),
             Self::Last(bpe) if !memory.tokens.is_empty() => out = decode(bpe, memory.tokens),
@@ -222,7 +235,7 @@ fn decode(decoder: &impl tokenizers::Decoder, tokens: Vec<String>) -> Vec<String
     guard(|| decoder.decode_chain(tokens)).unwrap_or(kept)
 }
 
-fn fallback_byte(token: &str) -> Option<u8> {
+pub(crate) fn fallback_byte(token: &str) -> Option<u8> {
     if token.len() != 6 {
         return None;
     }
@@ -282,15 +295,10 @@ impl Stream {
     /// The text that is certain after this id and was not given before; none if there is none yet.
     pub fn push(&mut self, id: u32) -> Option<String> {
         let pipeline = self.tokenizer.pipeline();
-        let token = match pipeline.added.simple_id_to_token(id) {
-            Some(token) if self.skip_special && pipeline.added.is_special_token(&token) => return None,
-            Some(token) => token,
-            None => pipeline.model.id_to_token(id)?,
-        };
-        // A vocabulary entry may have the text of a special token without being it.
-        if self.skip_special && pipeline.added.is_special_token(&token) {
+        if self.skip_special && pipeline.is_special(id) {
             return None;
         }
+        let token = pipeline.id_to_token(id)?;
         let mut text = String::new();
         pipeline.detokenizer.push(&mut self.memory, 0, token, &mut text);
         (!text.is_empty()).then_some(text)

@@ -155,7 +155,7 @@ mod tests {
     fn longest_first_cuts_the_longer_text_then_both() {
         let to = |n| Truncation::to(n);
         assert_eq!(to(9).keep(5, Some(4), 3), Some((3, 3)));
-        assert_eq!(to(10).keep(5, Some(4), 3), Some((3, 4)));
+        assert_eq!(to(10).keep(5, Some(4), 3), Some((4, 3)));
         assert_eq!(to(10).keep(4, Some(5), 3), Some((3, 4)));
         assert_eq!(to(12).keep(100, Some(2), 3), Some((7, 2)));
         assert_eq!(to(12).keep(2, Some(100), 3), Some((2, 7)));

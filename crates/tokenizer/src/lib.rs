@@ -8,10 +8,10 @@
 //! reference libraries break ties in other ways.
 //!
 //! ```no_run
-//! let tokenizer = tokenizer::Tokenizer::open("models/all-MiniLM-L6-v2")?;
+//! let tokenizer = lattice_tokenizer::Tokenizer::open("models/all-MiniLM-L6-v2")?;
 //! let encoding = tokenizer.encode("Hello, world!", true)?;
 //! assert_eq!(tokenizer.decode(&encoding.ids, true), "hello, world!");
-//! # Ok::<(), tokenizer::TokenizerError>(())
+//! # Ok::<(), lattice_tokenizer::TokenizerError>(())
 //! ```
 
 mod byte_level;
@@ -19,9 +19,12 @@ mod config;
 mod detokenize;
 mod encoding;
 mod error;
+mod files;
 mod json;
 mod open;
 mod pipeline;
+mod sentencepiece;
+mod tiktoken;
 mod tokenizer;
 
 pub use config::{Side, Special, TokenizerConfig};

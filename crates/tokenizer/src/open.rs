@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::config::TokenizerConfig;
 use crate::error::TokenizerError;
-use crate::json;
 use crate::pipeline::Pipeline;
+use crate::{files, json, sentencepiece};
 
 /// No tokenizer file is larger; the largest known (Gemma's tokenizer.json) has 33 MB.
 pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -69,10 +69,14 @@ pub struct TiktokenSpec {
 pub(crate) fn open(path: &Path) -> Result<(Pipeline, Source, TokenizerConfig), TokenizerError> {
     let file = if path.is_dir() { find(path)? } else { path.to_owned() };
     let dir = file.parent().unwrap_or(Path::new("."));
-    let config = TokenizerConfig::read(dir)?;
+    let mut config = TokenizerConfig::read(dir)?;
     let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let (pipeline, kind) = match name.rsplit_once('.').map_or("", |(_, end)| end) {
         "tiktoken" => return Err(TokenizerError::TiktokenNeedsSpec { path: file }),
+        "model" => sentencepiece::load(&file, &read_bytes(&file)?, &mut config)?,
+        "txt" if name == "merges.txt" => (files::byte_level(dir, &mut config)?, SourceKind::ByteLevelBpe),
+        "txt" => (files::wordpiece(&file, &mut config)?, SourceKind::WordPiece),
+        "json" if name == "vocab.json" => (files::byte_level(dir, &mut config)?, SourceKind::ByteLevelBpe),
         _ => (json::load(&file, &read_bytes(&file)?, &config)?, SourceKind::TokenizerJson),
     };
     Ok((pipeline, Source { kind, path: file }, config))

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use tokenizers::models::wordlevel::WordLevel;
 use tokenizers::models::{ModelWrapper, TrainerWrapper};
 use tokenizers::tokenizer::{
     AddedToken, AddedVocabulary, Model as _, NormalizedString, OffsetReferential, OffsetType, PostProcessor as _,
@@ -18,17 +19,25 @@ use crate::config::Added;
 use crate::detokenize::Detokenizer;
 use crate::encoding::{EncodeOptions, Encoding, Truncation};
 use crate::error::TokenizerError;
+use crate::sentencepiece::{self, Segmenter};
+use crate::tiktoken::Ranks;
 
 /// How a word becomes ids.
 pub(crate) enum Model {
     /// BPE, WordPiece, WordLevel or unigram of the `tokenizers` crate.
     Hf(ModelWrapper),
+    /// Scored pieces, as the SentencePiece library.
+    Pieces(Segmenter),
+    /// Byte pairs by rank, as tiktoken.
+    Ranks(Ranks),
 }
 
 /// How a text is normalised.
 pub(crate) enum Normalizer {
     /// As `tokenizers` does.
     Hf(NormalizerWrapper),
+    /// As the SentencePiece library does.
+    SentencePiece(sentencepiece::Normalizer),
 }
 
 pub(crate) struct Pipeline {
@@ -195,6 +204,12 @@ impl Pipeline {
         })
     }
 
+    /// Whether an id counts as special: an added token that says so, or a control piece.
+    pub(crate) fn is_special(&self, id: u32) -> bool {
+        self.id_to_token(id).is_some_and(|token| self.added.is_special_token(&token))
+            || matches!(&self.model, Model::Pieces(model) if model.is_control(id))
+    }
+
     pub(crate) fn id_to_token(&self, id: u32) -> Option<String> {
         self.added.simple_id_to_token(id).or_else(|| self.model.id_to_token(id))
     }
@@ -239,6 +254,7 @@ impl tokenizers::Normalizer for Normalizer {
     fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         match self {
             Self::Hf(normalizer) => normalizer.normalize(text),
+            Self::SentencePiece(normalizer) => normalizer.normalize(text),
         }
     }
 }
@@ -249,30 +265,40 @@ impl tokenizers::Model for Model {
     fn tokenize(&self, word: &str) -> tokenizers::Result<Vec<Token>> {
         match self {
             Self::Hf(model) => model.tokenize(word),
+            Self::Pieces(model) => Ok(model.tokenize(word)),
+            Self::Ranks(model) => Ok(model.tokenize(word)),
         }
     }
 
     fn token_to_id(&self, token: &str) -> Option<u32> {
         match self {
             Self::Hf(model) => model.token_to_id(token),
+            Self::Pieces(model) => model.token_to_id(token),
+            Self::Ranks(model) => model.token_to_id(token),
         }
     }
 
     fn id_to_token(&self, id: u32) -> Option<String> {
         match self {
             Self::Hf(model) => model.id_to_token(id),
+            Self::Pieces(model) => model.id_to_token(id),
+            Self::Ranks(model) => model.id_to_token(id),
         }
     }
 
     fn get_vocab(&self) -> HashMap<String, u32> {
         match self {
             Self::Hf(model) => model.get_vocab(),
+            // Asked for by trainers only.
+            Self::Pieces(_) | Self::Ranks(_) => HashMap::new(),
         }
     }
 
     fn get_vocab_size(&self) -> usize {
         match self {
             Self::Hf(model) => model.get_vocab_size(),
+            Self::Pieces(model) => model.size(),
+            Self::Ranks(model) => model.size(),
         }
     }
 
@@ -283,6 +309,7 @@ impl tokenizers::Model for Model {
     fn get_trainer(&self) -> TrainerWrapper {
         match self {
             Self::Hf(model) => model.get_trainer(),
+            Self::Pieces(_) | Self::Ranks(_) => ModelWrapper::from(WordLevel::default()).get_trainer(),
         }
     }
 }

@@ -10,8 +10,9 @@ use crate::detokenize::Stream;
 use crate::encoding::{EncodeOptions, Encoding};
 use crate::error::TokenizerError;
 use crate::json;
-use crate::open::{self, Source, SourceKind};
+use crate::open::{self, Source, SourceKind, TiktokenSpec};
 use crate::pipeline::Pipeline;
+use crate::tiktoken;
 
 /// Text to ids and back. Clones share everything.
 #[derive(Clone)]
@@ -44,6 +45,17 @@ impl Tokenizer {
         let pipeline = json::load(&path, bytes, &config)?;
         let source = Source { kind: SourceKind::TokenizerJson, path: PathBuf::new() };
         Ok(Self::from_parts(pipeline, source, config))
+    }
+
+    /// A tokenizer from tiktoken ranks and what they do not say.
+    ///
+    /// # Errors
+    /// A file that is not one of ranks, or a specification that does not fit it.
+    pub fn from_tiktoken(path: impl AsRef<Path>, spec: &TiktokenSpec) -> Result<Self, TokenizerError> {
+        let path = path.as_ref();
+        let pipeline = tiktoken::load(path, &open::read_bytes(path)?, spec)?;
+        let source = Source { kind: SourceKind::Tiktoken, path: path.to_owned() };
+        Ok(Self::from_parts(pipeline, source, TokenizerConfig::default()))
     }
 
     fn from_parts(pipeline: Pipeline, source: Source, config: TokenizerConfig) -> Self {
@@ -171,8 +183,7 @@ impl Tokenizer {
 
     /// Whether decoding with `skip_special` leaves this id out.
     pub fn is_special(&self, id: u32) -> bool {
-        let added = &self.0.pipeline.added;
-        added.simple_id_to_token(id).is_some_and(|t| added.is_special_token(&t))
+        self.0.pipeline.is_special(id)
     }
 
     /// The id of a special token by its role, if the files name it and the vocabulary has it.
