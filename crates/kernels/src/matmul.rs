@@ -132,17 +132,13 @@ fn blocks<S: Simd, T: Load>(
                     unsafe { ragged_tile(s, task, rows, count, cols) };
                     if end == w.ins() && !plain {
                         let finish = Finish {
-                            y: c,
-                            y_row: y.stride(),
-                            rows,
+                            y: y.tile(row..row + rows, at..at + cols),
                             bias: epilogue.bias.map(|bias| &bias[columns.start + at..][..cols]),
                             residual: epilogue
                                 .residual
                                 .map(|r| r.slice_rows(row..row + rows).slice_cols(at..at + cols)),
-                            cols,
                         };
-                        // SAFETY: y has `rows` rows and `cols` columns at c, which nobody else can reach.
-                        unsafe { finish.run(s, epilogue.activation) };
+                        finish.run(s, epilogue.activation);
                     }
                     row += rows;
                 }
@@ -283,40 +279,28 @@ unsafe fn fixed_tile<S: Simd, T: Load, const ROWS: usize, const PANELS: usize>(s
 
 /// The epilogue of a tile, while it is in the L1.
 struct Finish<'a> {
-    y: *mut f32,
-    y_row: usize,
-    rows: usize,
-    cols: usize,
+    y: Window<'a>,
     bias: Option<&'a [f32]>,
     residual: Option<Rows<'a>>,
 }
 
 impl Finish<'_> {
-    /// # Safety
-    /// `y` has `rows` rows of `cols` numbers, which nobody else reads or writes.
     #[inline(always)]
-    unsafe fn run<S: Simd>(self, s: S, activation: Option<Activation>) {
+    fn run<S: Simd>(self, s: S, activation: Option<Activation>) {
         match activation {
-            // SAFETY: the caller's.
-            None => unsafe { self.with(s, Identity) },
-            Some(kind) => activations!(kind, function => {
-                // SAFETY: the caller's.
-                unsafe { self.with(s, function) }
-            }),
+            None => self.with(s, Identity),
+            Some(kind) => activations!(kind, function => self.with(s, function)),
         }
     }
 
-    /// # Safety
-    /// As [`Finish::run`].
     #[inline(always)]
-    unsafe fn with<S: Simd>(self, s: S, function: impl Unary) {
-        for row in 0..self.rows {
-            // SAFETY: the caller's.
-            let y = unsafe { std::slice::from_raw_parts_mut(self.y.add(row * self.y_row), self.cols) };
+    fn with<S: Simd>(mut self, s: S, function: impl Unary) {
+        for row in 0..self.y.rows() {
             let residual = self.residual.map(|residual| residual.row(row));
+            let y = self.y.row_mut(row);
             let mut at = 0;
-            while at < self.cols {
-                let n = S::LANES.min(self.cols - at);
+            while at < y.len() {
+                let n = S::LANES.min(y.len() - at);
                 let mut v = s.load_part(&y[at..], n);
                 if let Some(bias) = self.bias {
                     v = s.add(v, s.load_part(&bias[at..], n));

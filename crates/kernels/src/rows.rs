@@ -275,6 +275,18 @@ pub(crate) fn exp_sum<S: Simd>(s: S, row: &mut [f32], max: f32) -> f32 {
 }
 
 #[inline(always)]
+pub(crate) fn peak<S: Simd>(s: S, rounds: usize) -> f32 {
+    let (factor, term) = (s.splat(0.999_999), s.splat(1e-9));
+    let mut sums = [s.splat(0.0); 2 * crate::matmul::MOST_ROWS];
+    for _ in 0..rounds {
+        for sum in &mut sums[..2 * S::TILE] {
+            *sum = s.fma(*sum, factor, term);
+        }
+    }
+    sums.into_iter().map(|sum| s.first(sum)).sum()
+}
+
+#[inline(always)]
 pub(crate) fn rope<S: Simd>(s: S, row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], layout: RopeLayout) {
     let pairs = cos.len();
     for head in row.chunks_exact_mut(head_dim) {

@@ -13,6 +13,7 @@ use crate::{
 pub(crate) static KERNELS: Kernels = Kernels {
     isa: Isa::Scalar,
     panel_width: WIDTH,
+    tile_rows: 1,
     pointers: Pointers {
         matmul,
         attend,
@@ -30,6 +31,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
         scale,
         dot,
         sum_squares,
+        peak,
         rope,
     },
 };
@@ -166,6 +168,16 @@ fn dot(x: &[f32], y: &[f32]) -> f32 {
 
 fn sum_squares(x: &[f32]) -> f32 {
     dot(x, x)
+}
+
+fn peak(rounds: usize) -> f32 {
+    let mut sums = [0f64; WIDTH];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = *sum * 0.999_999 + 1e-9;
+        }
+    }
+    sums.iter().sum::<f64>() as f32
 }
 
 fn rope(row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], layout: RopeLayout) {

@@ -25,6 +25,7 @@ macro_rules! kernels {
             fn scale(x: &mut [f32], factor: f32);
             fn dot(x: &[f32], y: &[f32]) -> f32;
             fn sum_squares(x: &[f32]) -> f32;
+            fn peak(rounds: usize) -> f32;
             fn rope(row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], layout: RopeLayout);
         }
     };
@@ -63,7 +64,7 @@ macro_rules! wrappers {
                 generic::$name(s, $($arg),*)
             }
         )*
-        $crate::Kernels { isa: $simd::ISA, panel_width: <$simd as Simd>::PANEL, pointers: Pointers { $($name),* } }
+        $crate::Kernels { isa: $simd::ISA, panel_width: <$simd as Simd>::PANEL, tile_rows: <$simd as Simd>::TILE, pointers: Pointers { $($name),* } }
     }};
 }
 pub(crate) use {kernels, wrappers};
@@ -73,8 +74,8 @@ pub(crate) mod generic {
     pub(crate) use crate::attend::attend;
     pub(crate) use crate::matmul::matmul;
     pub(crate) use crate::rows::{
-        activation, add, add_layer_norm, add_rms_norm, axpy, dot, glu, layer_norm, max, mul, rms_norm, rope, scale,
-        softmax, sum_squares,
+        activation, add, add_layer_norm, add_rms_norm, axpy, dot, glu, layer_norm, max, mul, peak, rms_norm, rope,
+        scale, softmax, sum_squares,
     };
 }
 
@@ -86,6 +87,7 @@ pub(crate) mod generic {
 pub struct Kernels {
     pub(crate) isa: Isa,
     pub(crate) panel_width: usize,
+    pub(crate) tile_rows: usize,
     pub(crate) pointers: Pointers,
 }
 
@@ -266,6 +268,14 @@ impl Kernels {
     pub fn l2_normalize(&self, x: &mut [f32]) {
         let length = self.sum_squares(x).sqrt();
         self.scale(x, 1.0 / length.max(1e-12));
+    }
+
+    /// Multiply-adds on registers alone, the bound of every other kernel: in each round as many as a matmul tile has
+    /// sums, which is returned with a number that keeps the compiler from leaving them out. Benches divide by it.
+    pub fn peak(&self, rounds: usize) -> (usize, f32) {
+        let sums = self.panel_width * self.tile_rows;
+        // SAFETY: tables are handed out where the machine has the instructions.
+        (sums, unsafe { (self.pointers.peak)(rounds) })
     }
 
     /// Rotary position embedding of a token: turns the first `2 · cos.len()` numbers of each head of

@@ -155,6 +155,13 @@ impl<'a> Window<'a> {
         (Window { cols: at, ..self }, right)
     }
 
+    /// The window of these rows and columns, for a shorter time.
+    pub(crate) fn tile(&mut self, rows: Range<usize>, cols: Range<usize>) -> Window<'_> {
+        let (above, _) = self.reborrow().split_rows(rows.end);
+        let (left, _) = above.split_rows(rows.start).1.split_cols(cols.end);
+        left.split_cols(cols.start).1
+    }
+
     pub(crate) fn as_mut_ptr(&mut self) -> *mut f32 {
         self.ptr
     }

@@ -1,0 +1,208 @@
+//! How fast is each kernel, and how near to what the machine can do? `cargo bench -p lattice-kernels -- [isa] [filter]`.
+//!
+//! One thread, the best of many short runs, timed by the thread's own clock where there is one, so that other
+//! processes disturb little. `peak` is a loop of multiply-adds on registers, measured before each kernel.
+
+#![allow(unsafe_code)] // the thread's clock
+
+use std::hint::black_box;
+
+use lattice_kernels::{
+    Activation, Attend, AttendScratch, Epilogue, Isa, Kernels, Mask, Packed, RopeLayout, Rows, Stored, Window,
+};
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let asked: Vec<Isa> = words.iter().filter_map(|word| Isa::from_name(word)).collect();
+    let filter = words.iter().find(|word| Isa::from_name(word).is_none()).cloned().unwrap_or_default();
+    for isa in Isa::available() {
+        if asked.is_empty() && isa != Isa::Scalar || asked.contains(&isa) {
+            let kernels = Kernels::for_isa(isa).expect("it is available");
+            println!("{isa}: peak {:.1} GFLOP/s", peak(kernels) / 1e9);
+            Bench { kernels, filter: filter.clone() }.run();
+        }
+    }
+}
+
+struct Bench {
+    kernels: &'static Kernels,
+    filter: String,
+}
+
+impl Bench {
+    fn run(&self) {
+        self.matmuls();
+        self.attention();
+        self.rows();
+    }
+
+    fn matmuls(&self) {
+        let shapes = [(384, 384), (384, 1536), (1536, 384), (768, 3072), (3072, 768), (1024, 4096), (4096, 1024)];
+        for stored in [Stored::F32, Stored::F16, Stored::Bf16] {
+            for (ins, outs) in shapes {
+                for rows in [1, 2, 3, 4, 5, 6, 7, 13, 32, 128, 512, 4096] {
+                    if stored != Stored::F32 && ![1, 6, 128].contains(&rows) || rows * ins * outs > 1 << 31 {
+                        continue;
+                    }
+                    let w = Packed::new(self.kernels, stored, outs, ins, |_, row| row.fill(0.5));
+                    let (x, mut y) = (numbers(rows * ins), numbers(rows * outs));
+                    let x = Rows::dense(&x[..rows * ins], ins);
+                    let name = format!("matmul {stored:?} {rows} x {ins} x {outs}");
+                    self.time(
+                        &name,
+                        2 * rows * ins * outs,
+                        outs * ins * stored.size() + 4 * rows * (ins + outs),
+                        || {
+                            let y = Window::dense(&mut y[..rows * outs], outs);
+                            self.kernels.matmul(x, &w, 0..w.panels(), y, &Epilogue::default());
+                        },
+                    );
+                }
+            }
+        }
+        let (rows, ins, outs) = (128, 384, 1536);
+        let w = Packed::new(self.kernels, Stored::F32, outs, ins, |_, row| row.fill(0.01));
+        let (x, bias, mut y) = (numbers(rows * ins), numbers(outs), numbers(rows * outs));
+        for activation in [None, Some(Activation::Gelu), Some(Activation::GeluTanh), Some(Activation::Silu)] {
+            let epilogue = Epilogue { bias: Some(&bias[..outs]), activation, residual: None };
+            self.time(
+                &format!("matmul {rows} x {ins} x {outs} + bias, {activation:?}"),
+                2 * rows * ins * outs,
+                0,
+                || {
+                    let y = Window::dense(&mut y[..rows * outs], outs);
+                    self.kernels.matmul(Rows::dense(&x[..rows * ins], ins), &w, 0..w.panels(), y, &epilogue);
+                },
+            );
+        }
+    }
+
+    fn attention(&self) {
+        for (length, dim, heads) in
+            [(16, 32, 12), (128, 32, 12), (512, 32, 12), (128, 64, 12), (512, 64, 12), (512, 128, 8)]
+        {
+            for mask in [Mask::Full, Mask::Causal] {
+                let stride = 3 * heads * dim;
+                let (qkv, mut out) = (numbers(length * stride), numbers(length * heads * dim));
+                let mut scratch = AttendScratch::new();
+                let part = |which: usize| Rows::new(&qkv[which * heads * dim..], length, dim, stride);
+                let task =
+                    Attend { q: part(0), k: part(1), v: part(2), past: 0, scale: 0.1, mask, softcap: None, bias: None };
+                let pairs = if mask == Mask::Full { length * length } else { length * (length + 1) / 2 };
+                self.time(&format!("attend {length} x {dim}, {mask:?}"), 4 * pairs * dim, 0, || {
+                    let out = Window::new(&mut out, length, dim, heads * dim);
+                    self.kernels.attend(&task, &mut scratch, out);
+                });
+            }
+        }
+    }
+
+    fn rows(&self) {
+        let k = self.kernels;
+        for len in [384, 1536] {
+            let (x, w, mut y, mut z) = (spread(len), spread(len), spread(len), spread(len));
+            let name = |kernel: &str| format!("{kernel} {len}");
+            self.time(&name("layer_norm"), 0, 16 * len, || k.layer_norm(&x, &w, Some(&w), 1e-5, &mut y));
+            self.time(&name("add_layer_norm"), 0, 24 * len, || {
+                k.add_layer_norm(&mut z, &x, &w, Some(&w), 1e-5, &mut y)
+            });
+            self.time(&name("rms_norm"), 0, 12 * len, || k.rms_norm(&x, &w, 1e-5, &mut y));
+            self.time(&name("softmax"), 0, 8 * len, || k.softmax(&mut y));
+            self.time(&name("add"), 0, 12 * len, || k.add(&mut y, &x));
+            self.time(&name("dot"), 2 * len, 8 * len, || {
+                black_box(k.dot(&x, &y));
+            });
+            for &kind in Activation::ALL {
+                let mut y = spread(len);
+                self.time(&name(&format!("{kind:?}")), 0, 8 * len, || {
+                    y.copy_from_slice(&x);
+                    k.activation(kind, &mut y);
+                });
+            }
+            let (cos, sin) = (spread(32), spread(32));
+            for layout in [RopeLayout::Half, RopeLayout::Interleaved] {
+                self.time(&name(&format!("rope {layout:?}")), 0, 8 * len, || k.rope(&mut y, 64, &cos, &sin, layout));
+            }
+        }
+    }
+
+    fn time(&self, name: &str, flops: usize, bytes: usize, mut kernel: impl FnMut()) {
+        if !name.contains(&self.filter) {
+            return;
+        }
+        let peak = peak(self.kernels);
+        let seconds = best(&mut kernel);
+        print!("{name:48} {:10.2} µs", seconds * 1e6);
+        if flops > 0 {
+            let rate = flops as f64 / seconds;
+            print!(" {:8.1} GFLOP/s {:4.0} % of peak", rate / 1e9, rate / peak * 100.0);
+        }
+        if bytes > 0 {
+            print!(" {:8.1} GB/s", bytes as f64 / seconds / 1e9);
+        }
+        println!();
+    }
+}
+
+/// Floating point operations a second, on registers alone.
+fn peak(kernels: &Kernels) -> f64 {
+    let rounds = 100_000;
+    let (sums, _) = kernels.peak(1);
+    let seconds = best(&mut || {
+        black_box(kernels.peak(black_box(rounds)));
+    });
+    (2 * sums * rounds) as f64 / seconds
+}
+
+/// Seconds that a call takes, the best of many.
+fn best(kernel: &mut impl FnMut()) -> f64 {
+    kernel();
+    let start = now();
+    kernel();
+    // So many calls together that the clock's own time does not matter.
+    let calls = (20e-6 / (now() - start).max(1e-9)).ceil() as usize;
+    let (begin, mut least, mut runs) = (now(), f64::INFINITY, 0);
+    while runs < 5 || now() - begin < 0.03 {
+        let start = now();
+        (0..calls).for_each(|_| kernel());
+        least = least.min((now() - start) / calls as f64);
+        runs += 1;
+    }
+    least
+}
+
+/// Seconds of this thread's own clock.
+#[cfg(target_os = "linux")]
+fn now() -> f64 {
+    #[repr(C)]
+    struct Time {
+        seconds: i64,
+        nanoseconds: i64,
+    }
+    unsafe extern "C" {
+        fn clock_gettime(clock: i32, time: *mut Time) -> i32;
+    }
+    const THREAD_CPU_TIME: i32 = 3;
+    let mut time = Time { seconds: 0, nanoseconds: 0 };
+    // SAFETY: `time` is what a 64-bit Linux calls `struct timespec`.
+    unsafe { clock_gettime(THREAD_CPU_TIME, &mut time) };
+    time.seconds as f64 + time.nanoseconds as f64 * 1e-9
+}
+
+/// Seconds by the wall clock.
+#[cfg(not(target_os = "linux"))]
+fn now() -> f64 {
+    use std::{sync::OnceLock, time::Instant};
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
+/// At least `len` numbers.
+fn numbers(len: usize) -> Vec<f32> {
+    vec![0.5; len.next_multiple_of(1024)]
+}
+
+/// `len` numbers from −4 to 4.
+fn spread(len: usize) -> Vec<f32> {
+    (0..len).map(|i| (i * 37 % 101) as f32 / 12.5 - 4.0).collect()
+}
