@@ -15,6 +15,8 @@ pub(crate) const RECORD: &str = ".lattice.json";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// Where a fetch keeps what is not part of the model.
 pub(crate) const SCRATCH: &str = ".fetch";
+/// The source of files that we did not fetch.
+pub(crate) const BY_HAND: &str = "put there by hand";
 const LOCKS: &str = ".locks";
 
 pub(crate) const MAX_JSON: u64 = 64 << 20;
@@ -100,21 +102,29 @@ impl Target {
         }
     }
 
-    /// The record, if it is there and every file it names still is, in its size.
-    pub(crate) fn record(&self) -> Option<Record> {
+    /// The record, whatever became of the files.
+    fn written(&self) -> Option<Record> {
         let bytes = disk::read_bounded(&self.folder.join(RECORD), MAX_JSON).ok()?;
         let record: Record = serde_json::from_slice(&bytes).ok()?;
-        let whole = record.repo == self.repo.id
-            && record.revision == self.repo.revision
+        (record.repo == self.repo.id && record.revision == self.repo.revision).then_some(record)
+    }
+
+    /// The record, if it is there and every file it names still is, in its size.
+    pub(crate) fn record(&self) -> Option<Record> {
+        let record = self.written()?;
+        let whole = !record.files.is_empty()
             && self.repo.file.as_ref().is_none_or(|f| record.files.contains_key(f))
             && record.files.iter().all(|(name, file)| {
                 names::check_path(name).is_ok() && size(&names::inside(&self.folder, name)) == Some(file.bytes)
             });
-        (whole && !record.files.is_empty()).then_some(record)
+        whole.then_some(record)
     }
 
-    /// The files of a folder that holds, without our record, all that the model needs: somebody filled it.
+    /// The files of a folder that holds, without a record of our own fetching, all that the model needs: somebody filled it.
     pub(crate) fn filled_by_hand(&self) -> Option<Vec<String>> {
+        if self.written().is_some_and(|r| r.source != BY_HAND) {
+            return None;
+        }
         let has = |name: &str| size(&names::inside(&self.folder, name)).is_some_and(|n| n > 0);
         if let Some(file) = &self.repo.file {
             return has(file).then(|| vec![file.clone()]);
@@ -171,8 +181,14 @@ impl Target {
         hub.or_else(|| entry.package?.files.iter().find(|f| f.path == file).map(|f| f.sha256))
     }
 
-    /// Leaves the record, and nothing that an unfinished fetch left.
+    /// Leaves the record.
     pub(crate) fn write_record(&self, record: &Record) -> Result<(), HubError> {
+        let text = serde_json::to_vec_pretty(record).expect("a record has only text and numbers");
+        disk::write_atomic(&self.folder.join(RECORD), &text)
+    }
+
+    /// Deletes what unfinished fetches left. The lock must be held.
+    pub(crate) fn sweep(&self) {
         let _ = fs::remove_dir_all(self.folder.join(SCRATCH));
         for path in walk(&self.folder) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -180,8 +196,6 @@ impl Target {
                 let _ = fs::remove_file(&path);
             }
         }
-        let text = serde_json::to_vec_pretty(record).expect("a record has only text and numbers");
-        disk::write_atomic(&self.folder.join(RECORD), &text)
     }
 
     /// Waits until no other process fetches or removes this model. The system lets go of the lock with its process.
@@ -324,7 +338,10 @@ mod tests {
         assert_eq!(weights_of(&gguf.folder), gguf.folder.join("m.Q4_0.gguf"));
         fill(&gguf.folder, &["n.Q4_0.gguf"]);
         assert_eq!(gguf.state(), State::Partial);
-        assert_eq!(target(dir.path(), "org/other/n.Q4_0.gguf").state(), State::Complete);
+        let one = target(dir.path(), "org/other/n.Q4_0.gguf");
+        assert_eq!(one.state(), State::Absent);
+        fill(&one.folder, &["n.Q4_0.gguf"]);
+        assert_eq!(one.state(), State::Complete);
     }
 
     #[test]
@@ -360,9 +377,13 @@ mod tests {
         let mut record = Record { repo: "org/name".into(), revision: "v1".into(), ..Default::default() };
         record.files.insert("weird.bin".into(), Recorded { bytes: 1, sha256: None });
         t.write_record(&record).unwrap();
+        t.sweep();
         assert_eq!(t.state(), State::Complete);
         assert_eq!(walk(&t.folder).len(), 2, "leftovers are swept away");
         fs::write(t.folder.join("weird.bin"), "xx").unwrap();
+        assert_eq!(t.state(), State::Partial);
+        // What we fetched and somebody cut short is not taken for a model that somebody put there.
+        fill(&t.folder, &["config.json", "vocab.txt", "model.safetensors"]);
         assert_eq!(t.state(), State::Partial);
         record.files = BTreeMap::from([("../../etc/hostname".to_owned(), Recorded::default())]);
         t.write_record(&record).unwrap();

@@ -7,10 +7,13 @@ use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Room that is left free, beyond what is fetched.
 const SPARE: u64 = 64 << 20;
 const BLOCK: usize = 1 << 17;
+/// How often progress is told.
+const TELL: Duration = Duration::from_millis(50);
 /// No validator is longer.
 const MAX_ETAG: u64 = 1024;
 
@@ -25,7 +28,10 @@ pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// SHA-256 of a file, in lower-case hex.
-pub(crate) fn sha256(path: &Path) -> Result<String, HubError> {
+///
+/// # Errors
+/// [`HubError::Io`] if it cannot be read.
+pub fn sha256(path: &Path) -> Result<String, HubError> {
     let mut hash = Sha256::new();
     let mut file = File::open(path).map_err(|e| HubError::io("read", path, e))?;
     feed(&mut hash, &mut file).map_err(|e| HubError::io("read", path, e))?;
@@ -180,6 +186,7 @@ impl<'a> Incoming<'a> {
         progress: &mut dyn Progress,
     ) -> Result<io::Result<()>, HubError> {
         let mut block = vec![0; BLOCK];
+        let mut told = Instant::now();
         loop {
             let n = match from.read(&mut block) {
                 Ok(0) => return Ok(Ok(())),
@@ -192,7 +199,10 @@ impl<'a> Incoming<'a> {
                 return Err(HubError::TooLarge { file: self.name.into(), limit });
             }
             self.write(&block[..n])?;
-            progress.on(&Event::Advanced { file: self.name, done: self.done, total });
+            if told.elapsed() >= TELL {
+                told = Instant::now();
+                progress.on(&Event::Advanced { file: self.name, done: self.done, total });
+            }
         }
     }
 
@@ -203,7 +213,7 @@ impl<'a> Incoming<'a> {
             self.discard();
             return Err(HubError::Size {
                 file: self.name.into(),
-                origin: source.clone(),
+                origin: source.to_string(),
                 expected: want,
                 got: got_bytes,
             });

@@ -157,7 +157,7 @@ pub enum HubError {
         /// Path inside the model's folder.
         file: String,
         /// Where it came from.
-        origin: Source,
+        origin: String,
         /// The announced size.
         expected: u64,
         /// The size that came.

@@ -251,6 +251,10 @@ fn say(error: ureq::Error) -> String {
         ureq::Error::HostNotFound => "the host name is not known".into(),
         ureq::Error::ConnectionFailed => "no connection".into(),
         ureq::Error::Timeout(what) => format!("no answer in time ({what})"),
+        ureq::Error::Io(error) if error.to_string().contains("certificate") => {
+            format!("{error} (where a proxy inspects TLS, let SSL_CERT_FILE name the certificates to trust)")
+        }
+        ureq::Error::Io(error) => error.to_string(),
         error => error.to_string(),
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! # The cache
 //! One folder a model, in `LATTICE_MODEL_CACHE` or `~/.lattice/models`, named like the model in the catalog, else
-//! `org--name` or `org--name@revision`. The files lie in it under the names that they have on the Hub:
+//! `org/name[/FILE.gguf][@revision]` with `--` for `/`. The files lie in it under the names that they have on the Hub:
 //!
 //! ```text
 //! ~/.lattice/models/all-minilm-l6-v2/config.json
@@ -47,6 +47,7 @@ mod repo;
 
 pub use cache::State;
 pub use catalog::{CATALOG, Entry, File, Kind, Package, Packed, Pooling};
+pub use disk::sha256;
 pub use error::{HubError, Place};
 pub use options::{DEFAULT_ENDPOINT, Options, Token};
 pub use progress::{Event, Progress};
@@ -242,7 +243,11 @@ impl Hub {
             // Another process was quicker.
             Ok(Some(record)) => return Ok(record),
             Ok(None) => {}
-            Err(error) => attempts.push((Source::Cache { folder: target.folder.clone() }, error)),
+            Err(error) => {
+                let source = Source::Cache { folder: target.folder.clone() };
+                progress.on(&Event::Failed { source: &source, error: &error });
+                attempts.push((source, error));
+            }
         }
         for source in self.sources(target, wheels) {
             progress.on(&Event::Trying { model: &target.name, source: &source });
@@ -257,6 +262,7 @@ impl Hub {
             match result {
                 Ok(record) => {
                     target.write_record(&record)?;
+                    target.sweep();
                     return Ok(record);
                 }
                 // Another source would meet the same disk.
@@ -268,6 +274,8 @@ impl Hub {
                 }
             }
         }
+        // Nothing came: no empty folder stays.
+        let _ = std::fs::remove_dir(&target.folder);
         // An answer that says all there is to say stands alone.
         match attempts.as_slice() {
             [
@@ -320,7 +328,7 @@ fn in_cache(target: &Target, verify: bool) -> Result<Option<Record>, HubError> {
     let mut record = Record {
         repo: target.repo.id.clone(),
         revision: target.repo.revision.clone(),
-        source: "put there by hand".into(),
+        source: cache::BY_HAND.into(),
         ..Default::default()
     };
     for name in files {

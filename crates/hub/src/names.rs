@@ -67,13 +67,9 @@ impl Spec {
 }
 
 impl Repo {
-    /// The folder in the cache: `org--name`, and `@revision` unless that is `main`.
+    /// The folder in the cache: the name with `--` for `/`.
     pub(crate) fn folder(&self) -> String {
-        let mut folder = self.id.replace('/', "--");
-        if self.revision != "main" {
-            folder = format!("{folder}@{}", self.revision.replace('/', "--"));
-        }
-        folder
+        self.name().replace('/', "--")
     }
 
     /// How a person would ask for it.
@@ -240,6 +236,7 @@ mod tests {
         };
         assert_eq!(folder("org/name"), "org--name");
         assert_eq!(folder("org/name@refs/pr/1"), "org--name@refs--pr--1");
+        assert_eq!(folder("org/name/a.gguf@v1"), "org--name--a.gguf@v1");
     }
 
     #[test]

@@ -12,8 +12,10 @@ use std::io::{self, Read};
 const MAX_LISTING: u64 = 32 << 20;
 /// A repository whose root has more configuration than this is not a model's.
 const MAX_COMPANIONS: usize = 256;
-/// No single file is longer.
-const MAX_FILE: u64 = 1 << 40;
+/// No file of weights is longer.
+const MAX_WEIGHTS: u64 = 1 << 40;
+/// No other file is.
+const MAX_COMPANION: u64 = 256 << 20;
 /// A transfer that got on by this much counts its failures anew.
 const GOT_ON: u64 = 1 << 20;
 
@@ -265,12 +267,17 @@ impl Fetch<'_> {
             && want != got
         {
             incoming.discard();
-            return Err(HubError::Size { file: name.into(), origin: self.source.clone(), expected: want, got });
+            return Err(HubError::Size { file: name.into(), origin: self.source.to_string(), expected: want, got });
         }
         let total = expected.bytes.or(total);
+        let limit = if names::is_weights(name) { MAX_WEIGHTS } else { MAX_COMPANION };
+        if total.is_some_and(|t| t > limit) {
+            incoming.discard();
+            return Err(HubError::TooLarge { file: name.into(), limit });
+        }
         disk::check_space(&self.target.folder, total.unwrap_or(0).saturating_sub(incoming.done))?;
         progress.on(&Event::Started { file: name, done: incoming.done, total });
-        let read = incoming.fill(&mut answer.body, total.unwrap_or(MAX_FILE), total, progress)?;
+        let read = incoming.fill(&mut answer.body, total.unwrap_or(limit), total, progress)?;
         read.map_err(|e| broken(format!("it broke off after {} bytes: {e}", incoming.done)))?;
         match total {
             Some(total) if incoming.done < total => {
@@ -344,8 +351,8 @@ fn parse_listing(bytes: &[u8]) -> Result<Listing, String> {
     let commit = model.sha.filter(|s| (7..=64).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_hexdigit()));
     let mut files = BTreeMap::new();
     for sibling in model.siblings {
-        if sibling.size.is_some_and(|s| s > MAX_FILE) {
-            return Err(format!("{:?} is said to be longer than {MAX_FILE} bytes", sibling.rfilename));
+        if sibling.size.is_some_and(|s| s > MAX_WEIGHTS) {
+            return Err(format!("{:?} is said to be longer than {MAX_WEIGHTS} bytes", sibling.rfilename));
         }
         let sha256 = sibling.lfs.and_then(|l| l.sha256).filter(|s| is_sha256(s)).map(|s| s.to_ascii_lowercase());
         files.insert(sibling.rfilename, Expected { bytes: sibling.size, sha256 });

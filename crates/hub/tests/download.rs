@@ -381,7 +381,7 @@ fn shards_and_single_ggufs_are_followed() {
         "org/several holds several models: ask for one of\n  org/several/a.Q4_0.gguf\n  org/several/b.Q8_0.gguf"
     );
     let located = resolve(&options(&server, dir.path()), "org/several/b.Q8_0.gguf").unwrap();
-    assert_eq!(located.path, dir.path().join("org--several/b.Q8_0.gguf"));
+    assert_eq!(located.path, dir.path().join("org--several--b.Q8_0.gguf/b.Q8_0.gguf"));
     let server = Server::start(&[("pytorch_model.bin", b"")]);
     let error = resolve(&options(&server, dir.path()), "org/pickle").unwrap_err().to_string();
     assert!(error.contains("pickled"), "{error}");
