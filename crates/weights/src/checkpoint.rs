@@ -1,14 +1,15 @@
 //! Which files are a model's weights, and which tensors do they hold? Found, mapped, checked, and named.
 //!
 //! A directory has `model.safetensors.index.json` with its shards, or `model.safetensors`, or a single `.safetensors`
-//! file; in this order. The index is text of somebody else: the shards it names must be plain file names in its own
+//! file, or a single `.gguf` model; in this order. The index is text of somebody else: the shards it names must be plain file names in its own
 //! directory. The directory's own entries are the user's: they may be symbolic links (Hugging Face's cache keeps
 //! `model.safetensors` as a link to `../../blobs/…`), and whatever they lead to is read only if it is a regular file.
 
+use crate::gguf;
 use crate::mmap::Mapping;
 use crate::safetensors::{self, UniqueMap};
 use crate::tensor::Storage;
-use crate::{Result, Tensor, WeightsError};
+use crate::{Entry, Result, Tensor, WeightsError};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -27,6 +28,7 @@ pub struct Checkpoint {
     path: PathBuf,
     files: Vec<PathBuf>,
     tensors: BTreeMap<String, Placed>,
+    metadata: Option<Arc<gguf::Metadata>>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,7 +38,8 @@ struct Placed {
 }
 
 impl Checkpoint {
-    /// Opens a directory, a `.safetensors` file, or a `.safetensors.index.json` file with its shards.
+    /// Opens a directory, a `.safetensors` file, a `.safetensors.index.json` file with its shards, or a GGUF file with
+    /// the other files of a split model. What a file is stands in its first bytes, except for the index.
     ///
     /// Nothing is read but headers: the bytes of a tensor come from the file when they are touched.
     ///
@@ -46,13 +49,27 @@ impl Checkpoint {
         let path = path.as_ref();
         let file =
             if fs::metadata(path).map_err(io(path))?.is_dir() { find_weights(path)? } else { path.to_path_buf() };
-        let mut checkpoint = Checkpoint { path: path.to_path_buf(), files: Vec::new(), tensors: BTreeMap::new() };
-        match file.file_name().and_then(OsStr::to_str).unwrap_or_default() {
-            name if name.ends_with(".index.json") => checkpoint.add_shards(&file)?,
-            name if is_pickle(name) => return Err(WeightsError::PyTorch { file }),
-            _ => checkpoint.add_safetensors(&file)?,
+        let (files, tensors) = (Vec::new(), BTreeMap::new());
+        let mut checkpoint = Checkpoint { path: path.to_path_buf(), files, tensors, metadata: None };
+        let name = file_name(&file);
+        if name.ends_with(".index.json") {
+            checkpoint.add_shards(&file)?;
+        } else if is_pickle(&name) {
+            return Err(WeightsError::PyTorch { file });
+        } else {
+            let storage = map(&file)?;
+            if name.ends_with(".gguf") || storage.bytes().starts_with(&gguf::MAGIC) {
+                checkpoint.add_gguf(&file, storage)?;
+            } else {
+                checkpoint.add_safetensors(&file, storage)?;
+            }
         }
         Ok(checkpoint)
+    }
+
+    /// The metadata of a GGUF file; `None` of other files.
+    pub fn metadata(&self) -> Option<&gguf::Metadata> {
+        self.metadata.as_deref()
     }
 
     /// What was opened: a file or a directory.
@@ -116,13 +133,46 @@ impl Checkpoint {
         names.into_iter().take(3).filter(|(n, _)| *n > 0).map(|(_, name)| name.to_string()).collect()
     }
 
-    fn add_safetensors(&mut self, path: &Path) -> Result<()> {
-        let storage = Arc::new(Storage::Mapped(Mapping::open(path)?));
+    fn add_safetensors(&mut self, path: &Path, storage: Arc<Storage>) -> Result<()> {
+        let entries = safetensors::parse(storage.bytes()).map_err(|e| e.at(path))?;
+        self.add_tensors(path, entries, &storage)
+    }
+
+    /// The tensors of a GGUF file and of the other files of its model; the first has the metadata.
+    fn add_gguf(&mut self, path: &Path, storage: Arc<Storage>) -> Result<()> {
+        let first = gguf::parse(storage.bytes()).map_err(|e| e.at(path))?;
+        self.add_tensors(path, first.tensors, &storage)?;
+        if let Some(files) = gguf::split(path, &first.metadata)? {
+            for (i, file) in files.iter().enumerate().skip(1) {
+                let storage = map(file)?;
+                let part = gguf::parse(storage.bytes()).map_err(|e| e.at(file))?;
+                for (key, expected) in [("split.no", i), ("split.count", files.len())] {
+                    let got = part.metadata.get::<u64>(key).map_err(|e| e.at(file))?;
+                    if got != expected as u64 {
+                        let (field, got, expected) = (key.into(), got.to_string(), expected.to_string());
+                        return Err(WeightsError::GgufField { field, got, expected }.at(file));
+                    }
+                }
+                self.add_tensors(file, part.tensors, &storage)?;
+            }
+            const COUNT: &str = "split.tensors.count";
+            if let Some(count) = first.metadata.find::<u64>(COUNT)?
+                && count != self.tensors.len() as u64
+            {
+                let (got, expected) = (count.to_string(), format!("{}, as there are", self.tensors.len()));
+                return Err(WeightsError::GgufField { field: COUNT.into(), got, expected }.at(path));
+            }
+        }
+        self.metadata = Some(Arc::new(first.metadata));
+        Ok(())
+    }
+
+    fn add_tensors(&mut self, path: &Path, entries: Vec<Entry>, storage: &Arc<Storage>) -> Result<()> {
         let file = self.files.len();
         self.files.push(path.to_path_buf());
-        for entry in safetensors::parse(storage.bytes()).map_err(|e| e.at(path))? {
-            let tensor = Tensor::view(&entry.name, entry.shape, entry.format, &storage, entry.range);
-            if let Some(first) = self.tensors.insert(entry.name, Placed { tensor, file }) {
+        for entry in entries {
+            let tensor = Tensor::view(entry, storage);
+            if let Some(first) = self.tensors.insert(tensor.name().to_string(), Placed { tensor, file }) {
                 let [first_file, second] = [first.file, file].map(|i| file_name(&self.files[i]));
                 let fault = WeightsError::TwoShards { tensor: first.tensor.name().into(), first: first_file, second };
                 return Err(fault.at(&self.path));
@@ -152,7 +202,8 @@ impl Checkpoint {
         let dir = index.parent().unwrap_or(Path::new(""));
         for (shard, listed) in shards {
             let file = self.files.len();
-            self.add_safetensors(&dir.join(shard))?;
+            let path = dir.join(shard);
+            self.add_safetensors(&path, map(&path)?)?;
             if let Some(tensor) = listed.iter().find(|&&t| self.tensors.get(t).is_none_or(|t| t.file != file)) {
                 return Err(WeightsError::NotInShard { tensor: tensor.to_string(), shard: shard.into() }.at(index));
             }
@@ -173,15 +224,28 @@ fn find_weights(dir: &Path) -> Result<PathBuf> {
         names.extend(entry.map_err(io(dir))?.file_name().into_string()); // a name that is not UTF-8 is none of ours
     }
     names.sort();
-    let candidates: Vec<String> = names.iter().filter(|n| n.ends_with(".safetensors")).cloned().collect();
-    match candidates.as_slice() {
-        [one] => Ok(dir.join(one)),
-        [] => Err(match names.iter().find(|name| is_pickle(name)) {
-            Some(name) => WeightsError::PyTorch { file: dir.join(name) },
-            None => WeightsError::NoWeights { dir: dir.to_path_buf() },
-        }),
-        _ => Err(WeightsError::Ambiguous { dir: dir.to_path_buf(), files: candidates }),
+    for extension in [".safetensors", ".gguf"] {
+        let candidates = names.iter().filter(|n| n.ends_with(extension) && !is_later_part(n)).cloned();
+        match candidates.collect::<Vec<_>>().as_slice() {
+            [] => continue,
+            [one] => return Ok(dir.join(one)),
+            several => return Err(WeightsError::Ambiguous { dir: dir.to_path_buf(), files: several.to_vec() }),
+        }
     }
+    Err(match names.iter().find(|name| is_pickle(name)) {
+        Some(name) => WeightsError::PyTorch { file: dir.join(name) },
+        None => WeightsError::NoWeights { dir: dir.to_path_buf() },
+    })
+}
+
+/// Is this a file of a split GGUF model (`…-00002-of-00003.gguf`) other than the first?
+fn is_later_part(name: &str) -> bool {
+    let part = name.strip_suffix(".gguf").and_then(|n| n.rsplit_once("-of-")).and_then(|(n, _)| n.rsplit_once('-'));
+    part.is_some_and(|(_, number)| number.len() == 5 && number != "00001" && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn map(file: &Path) -> Result<Arc<Storage>> {
+    Ok(Arc::new(Storage::Mapped(Mapping::open(file)?)))
 }
 
 fn is_pickle(name: &str) -> bool {
@@ -219,6 +283,7 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> WeightsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gguf::tests::Builder;
     use crate::{Format, write_safetensors};
     use tempfile::TempDir;
 
@@ -308,8 +373,7 @@ mod tests {
     #[test]
     fn a_directory_without_readable_weights_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        let expected =
-            "DIR: no weights here: expected model.safetensors, model.safetensors.index.json, or one .safetensors file";
+        let expected = "DIR: no weights here: expected model.safetensors, model.safetensors.index.json, or one .safetensors or .gguf file";
         assert_eq!(failure(dir.path(), dir.path()), expected);
         fs::write(dir.path().join("pytorch_model.bin"), "PK").unwrap();
         let text = failure(dir.path(), dir.path());
@@ -322,6 +386,73 @@ mod tests {
         fs::remove_file(dir.path().join("y.safetensors")).unwrap();
         assert!(Checkpoint::open(dir.path()).unwrap().contains("x.safetensors"));
         assert!(Checkpoint::open(dir.path().join("absent")).unwrap_err().to_string().contains("No such file"));
+    }
+
+    #[test]
+    fn a_gguf_file_is_known_by_its_first_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let arch = [&5u64.to_le_bytes()[..], b"llama"].concat();
+        let file =
+            Builder::default().key("general.architecture", 8, &arch).tensor("w", &[4, 2], 30, 0).data(16).build();
+        for name in ["sha256-1f", "model.gguf"] {
+            fs::write(dir.path().join(name), &file).unwrap();
+            let checkpoint = Checkpoint::open(dir.path().join(name)).unwrap();
+            assert_eq!(checkpoint.metadata().unwrap().architecture().unwrap(), "llama");
+            let w = checkpoint.get("w").unwrap();
+            assert_eq!((w.shape(), w.format(), w.to_f32().unwrap()), (&[2, 4][..], Format::BF16, vec![0.0; 8]));
+        }
+        assert!(Checkpoint::open(dir.path()).unwrap().contains("w"));
+        fs::write(dir.path().join("model.gguf"), &file[..60]).unwrap();
+        let text = failure(dir.path(), dir.path());
+        assert!(
+            text.starts_with("DIR/model.gguf: length of general.architecture at byte 56 takes 8 bytes, but 4 are left"),
+            "{text}"
+        );
+    }
+
+    /// Part `number` of `count`, with one tensor of its own.
+    fn part(number: u16, count: u16, tensors: u32, name: &str) -> Vec<u8> {
+        Builder::default()
+            .key("split.no", 2, &number.to_le_bytes())
+            .key("split.count", 2, &count.to_le_bytes())
+            .key("split.tensors.count", 5, &tensors.to_le_bytes())
+            .tensor(name, &[1], 0, 0)
+            .data(4)
+            .build()
+    }
+
+    #[test]
+    fn a_split_gguf_model_is_opened_by_its_first_file_and_must_be_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |number: usize| dir.path().join(format!("m-0000{number}-of-00002.gguf"));
+        fs::write(file(1), part(0, 2, 2, "a")).unwrap();
+        assert!(failure(&file(1), dir.path()).starts_with("DIR/m-00002-of-00002.gguf: No such file"));
+        fs::write(file(2), part(1, 2, 2, "b")).unwrap();
+        for path in [dir.path(), &file(1)] {
+            let checkpoint = Checkpoint::open(path).unwrap();
+            assert_eq!(checkpoint.names().collect::<Vec<_>>(), ["a", "b"]);
+            assert_eq!(checkpoint.files(), [file(1), file(2)]);
+        }
+        let expected =
+            "DIR/m-00002-of-00002.gguf: part of a split model, expected the first of them, m-00001-of-00002.gguf";
+        assert_eq!(failure(&file(2), dir.path()), expected);
+        fs::copy(file(1), dir.path().join("x.gguf")).unwrap();
+        let expected = "DIR/x.gguf: part of a split model, expected a file name ending in -00001-of-00002.gguf";
+        assert_eq!(failure(&dir.path().join("x.gguf"), dir.path()), expected);
+
+        for (second, expected) in [
+            (part(0, 2, 2, "b"), "DIR/m-00002-of-00002.gguf: split.no is 0, expected 1"),
+            (part(1, 3, 2, "b"), "DIR/m-00002-of-00002.gguf: split.count is 3, expected 2"),
+            (part(1, 2, 2, "a"), "DIR/m-00001-of-00002.gguf: tensor a is in two shards, m-00001-of-00002.gguf and"),
+        ] {
+            fs::write(file(2), second).unwrap();
+            let text = failure(&file(1), dir.path());
+            assert!(text.starts_with(expected), "{text}");
+        }
+        fs::write(file(1), part(0, 2, 7, "a")).unwrap();
+        fs::write(file(2), part(1, 2, 7, "b")).unwrap();
+        let text = failure(&file(1), dir.path());
+        assert_eq!(text, "DIR/m-00001-of-00002.gguf: split.tensors.count is 7, expected 2, as there are");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub enum WeightsError {
     },
     /// A directory without weights.
     #[error(
-        "{}: no weights here: expected model.safetensors, model.safetensors.index.json, or one .safetensors file", .dir.display()
+        "{}: no weights here: expected model.safetensors, model.safetensors.index.json, or one .safetensors or .gguf file", .dir.display()
     )]
     NoWeights {
         /// The directory.
@@ -80,7 +80,7 @@ pub enum WeightsError {
         source: serde_json::Error,
     },
     /// A number format that is not in the table.
-    #[error("tensor {tensor} has the unknown format {format}: known are {}", .known.join(", "))]
+    #[error("tensor {tensor} has the format {format}, which is not read here: known are {}", .known.join(", "))]
     UnknownFormat {
         /// The tensor.
         tensor: String,
@@ -178,6 +178,79 @@ pub enum WeightsError {
         bytes: u64,
         /// The bound.
         limit: u64,
+    },
+    /// A GGUF file that ends in the middle of a field.
+    #[error("{field} at byte {at} takes {need} bytes, but {left} are left: is the download complete?")]
+    GgufTruncated {
+        /// The field, key or element.
+        field: String,
+        /// Where it begins.
+        at: usize,
+        /// Its bytes.
+        need: u64,
+        /// Bytes to the end of the file.
+        left: u64,
+    },
+    /// A count, length, or id in a GGUF file that is too large.
+    #[error("{field} is {got}, at most {limit} can be here")]
+    GgufBound {
+        /// The field or key.
+        field: String,
+        /// What the file says.
+        got: u64,
+        /// The largest that is read, or that fits the file.
+        limit: u64,
+    },
+    /// A field of a GGUF file that is not what it should be.
+    #[error("{field} is {got}, expected {expected}")]
+    GgufField {
+        /// The field or key.
+        field: String,
+        /// What the file says.
+        got: String,
+        /// What it may say.
+        expected: String,
+    },
+    /// A metadata key that is needed and absent from a GGUF file.
+    #[error("the metadata have no {key}, expected {expected}")]
+    GgufKey {
+        /// The key.
+        key: String,
+        /// What its value should be.
+        expected: &'static str,
+    },
+    /// A tensor outside its GGUF file.
+    #[error(
+        "tensor {tensor}: its {bytes} bytes at {offset} after byte {start} are not inside the file of {file_bytes}: \
+         is the download complete?"
+    )]
+    GgufRange {
+        /// The tensor.
+        tensor: String,
+        /// Its offset in the data.
+        offset: u64,
+        /// Its bytes.
+        bytes: usize,
+        /// Where the data begin.
+        start: usize,
+        /// Length of the file.
+        file_bytes: usize,
+    },
+    /// Two tensors in the same bytes of a GGUF file.
+    #[error("tensor {tensor} overlaps tensor {other}")]
+    GgufOverlap {
+        /// The tensor.
+        tensor: String,
+        /// The one that begins before it.
+        other: String,
+    },
+    /// One file of a split GGUF model, where another is needed.
+    #[error("{}: part of a split model, expected {expected}", .file.display())]
+    GgufSplit {
+        /// The file.
+        file: PathBuf,
+        /// What is needed.
+        expected: String,
     },
     /// A tensor that the model needs and the checkpoint does not have.
     #[error("no tensor {name} in {}{}", .checkpoint.display(), near_text(.near))]

@@ -262,6 +262,24 @@ impl Format {
     }
 }
 
+/// What ggml calls, or once called, a type that is not in the table: no file of weights needs them.
+pub(crate) fn refused_ggml(id: u32) -> Option<&'static str> {
+    Some(match id {
+        4 => "Q4_2",
+        5 => "Q4_3",
+        9 => "Q8_1",
+        15 => "Q8_K",
+        31 => "Q4_0_4_4",
+        32 => "Q4_0_4_8",
+        33 => "Q4_0_8_8",
+        36 => "IQ4_NL_4_4",
+        37 => "IQ4_NL_4_8",
+        38 => "IQ4_NL_8_8",
+        41 => "Q1_0",
+        _ => return None,
+    })
+}
+
 impl std::fmt::Display for Format {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())

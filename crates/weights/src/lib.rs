@@ -18,6 +18,7 @@
 mod checkpoint;
 mod error;
 pub mod format;
+pub mod gguf;
 mod mmap;
 pub mod safetensors;
 mod tensor;
@@ -26,7 +27,7 @@ pub use checkpoint::Checkpoint;
 pub use error::WeightsError;
 pub use format::{FORMATS, Format};
 pub use safetensors::write_safetensors;
-pub use tensor::Tensor;
+pub use tensor::{Entry, Tensor};
 
 /// What every fallible function of this crate returns.
 pub type Result<T, E = WeightsError> = std::result::Result<T, E>;

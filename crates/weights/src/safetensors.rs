@@ -5,7 +5,7 @@
 //! file, that no name or field stands there twice (the crate keeps one of them), that every format is known, and that
 //! the data end where the last tensor ends, each time with the name of the tensor that is wrong.
 
-use crate::tensor::check_size;
+use crate::tensor::{Entry, check_size};
 use crate::{FORMATS, Format, Result, Tensor, WeightsError};
 use ::safetensors::tensor::{Metadata, TensorInfo, View};
 use ::safetensors::{Dtype, SafeTensorError};
@@ -14,26 +14,12 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::path::Path;
 
 /// The longest header that is read: what the `safetensors` crate allows.
 pub const MAX_HEADER_BYTES: usize = 100_000_000;
 /// The longest name of a tensor.
 pub const MAX_NAME_BYTES: usize = 1024;
-
-/// A tensor, as a header describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
-    pub name: String,
-    /// Its dimensions, slowest first.
-    pub shape: Vec<usize>,
-    /// How its elements are encoded.
-    pub format: Format,
-    /// Its bytes, counted from the start of the file.
-    pub range: Range<usize>,
-}
 
 /// Reads and checks the header of a whole file. The entries are in the order of their bytes, which they cover exactly.
 ///
@@ -264,7 +250,12 @@ mod tests {
                 4,
                 "tensor t: F32 [8589934592, 8589934592] takes more bytes than can be counted",
             ),
-            ("unknown format", one("F4", "[2]", "[0,1]"), 1, "tensor t has the unknown format F4: known are F64, F32,"),
+            (
+                "unknown format",
+                one("F4", "[2]", "[0,1]"),
+                1,
+                "tensor t has the format F4, which is not read here: known are F64, F32,",
+            ),
             ("negative", one("U8", "[-1]", "[0,1]"), 1, "safetensors header: invalid value: integer `-1`"),
             ("backwards", one("U8", "[1]", "[1,0]"), 1, "tensor t: its bytes 1..0 do not follow"),
             ("hole at the start", one("U8", "[1]", "[1,2]"), 2, "tensor t: its bytes 1..2 do not follow"),

@@ -19,6 +19,19 @@ pub struct Tensor {
     range: Range<usize>, // bytes within the storage
 }
 
+/// A tensor as the header or table of a file describes it, checked against the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Its dimensions, slowest first.
+    pub shape: Vec<usize>,
+    /// How its elements are encoded.
+    pub format: Format,
+    /// Its bytes, counted from the start of the file.
+    pub range: Range<usize>,
+}
+
 /// Where the bytes of tensors are: one file's tensors share one.
 #[derive(Debug)]
 pub(crate) enum Storage {
@@ -37,13 +50,7 @@ impl Storage {
 
 impl Tensor {
     /// A view of part of `storage`. The parsers of files have checked size and range already.
-    pub(crate) fn view(
-        name: &str,
-        shape: Vec<usize>,
-        format: Format,
-        storage: &Arc<Storage>,
-        range: Range<usize>,
-    ) -> Tensor {
+    pub(crate) fn view(Entry { name, shape, format, range }: Entry, storage: &Arc<Storage>) -> Tensor {
         assert!(range.end <= storage.bytes().len(), "{name}: no parser lets a range out of its file");
         assert_eq!(format.tensor_bytes(&shape), Some(range.len()), "{name}: no parser lets a wrong size pass");
         Tensor { name: name.into(), shape, format, storage: Arc::clone(storage), range }
