@@ -63,6 +63,11 @@ impl Config {
         self.map.get(key).filter(|v| !v.is_null())
     }
 
+    /// Does `null` stand at a key? For the few options where that is not the same as absent.
+    pub fn is_null(&self, key: &str) -> bool {
+        self.map.get(key).is_some_and(Value::is_null)
+    }
+
     /// The first of these keys that is there, or else the first: one option under its several names.
     pub fn either<'k>(&self, keys: &[&'k str]) -> &'k str {
         keys.iter().copied().find(|k| self.get(k).is_some()).unwrap_or(keys[0])

@@ -103,13 +103,16 @@ fn load(config: &Config, root: &Loader) -> Result<Built> {
             down: layer.linear("mlp.Wo", hidden, inner, mlp_bias)?,
         })
     };
+    let global_base = config.rope_base(Some("full_attention"), "global_rope_theta", 160_000.0)?;
+    // transformers 4: an explicit null means the global one
+    let local_default = if config.is_null("local_rope_theta") { global_base } else { 10_000.0 };
     let model = ModernBert {
         words: trunk.table("embeddings.tok_embeddings.weight", shape.vocab, hidden)?,
         embedding_norm: trunk.layer_norm("embeddings.norm", hidden, eps, norm_bias)?,
         layers: reaches(config, shape.layers)?.into_iter().enumerate().map(layer).collect::<Result<_>>()?,
         final_norm: trunk.layer_norm("final_norm", hidden, eps, norm_bias)?,
-        global_base: config.rope_base(Some("full_attention"), "global_rope_theta", 160_000.0)?,
-        local_base: config.rope_base(Some("sliding_attention"), "local_rope_theta", 10_000.0)?,
+        global_base,
+        local_base: config.rope_base(Some("sliding_attention"), "local_rope_theta", local_default)?,
         shape,
     };
     let classifier = config.classifies().then(|| classifier(config, root, hidden, eps, norm_bias)).transpose()?;

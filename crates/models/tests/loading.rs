@@ -212,6 +212,23 @@ fn nomic_checkpoints_load_with_the_keys_of_the_published_code() {
 }
 
 #[test]
+fn modernbert_reads_both_styles_of_rotary_bases() {
+    let old = |changes| hidden(&Saved::of("modernbert_old_config").with(changes).load().unwrap());
+    let new = |global: f64, local: f64| {
+        let bases = json!({
+            "full_attention": {"rope_type": "default", "rope_theta": global},
+            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+        });
+        let changed = Saved::of("modernbert_old_config").without("global_rope_theta").without("local_rope_theta");
+        hidden(&changed.with(json!({"rope_parameters": bases})).load().unwrap())
+    };
+    assert_eq!(old(json!({})), new(160_000.0, 10_000.0));
+    assert_eq!(old(json!({"global_rope_theta": 5000, "local_rope_theta": 70})), new(5000.0, 70.0));
+    assert_eq!(old(json!({"global_rope_theta": 50, "local_rope_theta": null})), new(50.0, 50.0));
+    assert_ne!(new(50.0, 50.0), new(50.0, 60.0));
+}
+
+#[test]
 fn roberta_has_a_window_shorter_than_its_table() {
     let roberta = load(golden("roberta"), &*CPU).unwrap();
     let shape = roberta.model.shape();
