@@ -19,6 +19,8 @@ use std::sync::Arc;
 /// The longest `model.safetensors.index.json` that is read.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
 
+/// How the text file begins that Git LFS leaves in the place of a large file.
+const LFS: &[u8] = b"version https://git-lfs";
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -244,8 +246,15 @@ fn is_later_part(name: &str) -> bool {
     part.is_some_and(|(_, number)| number.len() == 5 && number != "00001" && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-fn map(file: &Path) -> Result<Arc<Storage>> {
-    Ok(Arc::new(Storage::Mapped(Mapping::open(file)?)))
+/// Maps a file, unless its first bytes say that it is something else.
+fn map(path: &Path) -> Result<Arc<Storage>> {
+    let file = || path.to_path_buf();
+    let mapping = Mapping::open(path)?;
+    match mapping.bytes() {
+        [b'P', b'K', 3, 4, ..] => Err(WeightsError::PyTorch { file: file() }),
+        bytes if bytes.starts_with(LFS) => Err(WeightsError::LfsPointer { file: file() }),
+        _ => Ok(Arc::new(Storage::Mapped(mapping))),
+    }
 }
 
 fn is_pickle(name: &str) -> bool {
@@ -378,6 +387,19 @@ mod tests {
         fs::write(dir.path().join("pytorch_model.bin"), "PK").unwrap();
         let text = failure(dir.path(), dir.path());
         assert!(text.starts_with("DIR/pytorch_model.bin: PyTorch pickles are not read. Convert once"), "{text}");
+        for (name, content, expected) in [
+            ("renamed", "PK\x03\x04", "DIR/renamed: PyTorch pickles are not read"),
+            (
+                "pointer",
+                "version https://git-lfs.github.com/spec/v1\noid sha256:1",
+                "DIR/pointer: a Git LFS pointer, not",
+            ),
+            ("notes.txt", "Dear diary, nobody", "the header claims 7019251584754345284 bytes, but the file has 18 and"),
+        ] {
+            fs::write(dir.path().join(name), content).unwrap();
+            let text = failure(&dir.path().join(name), dir.path());
+            assert!(text.contains(expected), "{text}");
+        }
         for name in ["x.safetensors", "y.safetensors"] {
             write_safetensors(dir.path().join(name), &[tensor(name, 0.0)]).unwrap();
         }

@@ -55,8 +55,17 @@ pub enum WeightsError {
         /// The file.
         file: PathBuf,
     },
+    /// What Git leaves in the place of a large file that was not fetched.
+    #[error("{}: a Git LFS pointer, not the weights: run `git lfs pull` in its directory", .file.display())]
+    LfsPointer {
+        /// The file.
+        file: PathBuf,
+    },
     /// The header of a safetensors file claims a length that is impossible.
-    #[error("the header claims {claimed} bytes, but the file has {file_bytes} and a header at most {limit}")]
+    #[error(
+        "the header claims {claimed} bytes, but the file has {file_bytes} and a header at most {limit}: is it a \
+         safetensors file, completely downloaded?"
+    )]
     HeaderLength {
         /// Bytes, as claimed by the first 8 bytes of the file.
         claimed: u64,

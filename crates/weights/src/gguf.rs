@@ -67,7 +67,7 @@ pub fn parse(file: &[u8]) -> Result<Contents> {
 
     let mut metadata = Metadata::default();
     for i in 0..key_count {
-        let key = r.string(MAX_KEY_BYTES, || format!("metadata key {i}"))?.to_string();
+        let key = r.name(MAX_KEY_BYTES, || format!("metadata key {i}"))?;
         let value = metadata::read_value(&mut r, &key)?;
         metadata.insert(key, value)?;
     }
@@ -90,7 +90,7 @@ struct Described {
 }
 
 fn read_tensor(r: &mut Reader, i: usize) -> Result<Described> {
-    let name = r.string(MAX_NAME_BYTES, || format!("name of tensor {i}"))?.to_string();
+    let name = r.name(MAX_NAME_BYTES, || format!("name of tensor {i}"))?;
     let dimensions = r.u32(|| format!("number of dimensions of tensor {name}"))?;
     if u64::from(dimensions) > MAX_DIMENSIONS {
         let field = format!("number of dimensions of tensor {name}");

@@ -40,7 +40,10 @@ pub fn parse(file: &[u8]) -> Result<Vec<Entry>> {
     let mut formats = Vec::with_capacity(described.len());
     let mut infos = Vec::with_capacity(described.len());
     for (name, Described { dtype, shape, data_offsets: (begin, end) }) in described {
-        let unknown = || WeightsError::UnknownFormat { tensor: name.clone(), format: dtype.clone(), known: known() };
+        let unknown = || {
+            let format = dtype.escape_debug().take(40).collect();
+            WeightsError::UnknownFormat { tensor: name.clone(), format, known: known() }
+        };
         let format = Format::from_safetensors(&dtype).ok_or_else(unknown)?;
         let dtype = format.row().dtype.ok_or_else(unknown)?;
         let size = end.checked_sub(begin).ok_or_else(|| WeightsError::Offsets { tensor: name.clone(), begin, end })?;
@@ -192,6 +195,9 @@ impl Keys {
         if key.len() > MAX_NAME_BYTES {
             return Err(A::Error::custom(format!("a name of {} bytes: at most {MAX_NAME_BYTES}", key.len())));
         }
+        if key.contains(char::is_control) {
+            return Err(A::Error::custom(format!("the name {key:?} has control characters")));
+        }
         if !self.0.insert(key.clone()) {
             return Err(A::Error::custom(format!("{key:?} stands there twice")));
         }
@@ -291,6 +297,12 @@ mod tests {
             ("not an object", "[]".into(), 0, "safetensors header: invalid type: sequence"),
             ("nested", "[".repeat(100_000), 0, "safetensors header: invalid type"),
             ("nested value", format!(r#"{{"t":{}"#, "[".repeat(100_000)), 0, "safetensors header: invalid type"),
+            (
+                "escape",
+                one("U8", "[1]", "[0,1]").replace("\"t\"", r#""\u001b[2J""#),
+                1,
+                r#"safetensors header: the name "\u{1b}[2J" has"#,
+            ),
             ("long name", long, 0, "safetensors header: a name of 1025 bytes: at most 1024"),
         ];
         let mut failed = Vec::new();
@@ -309,8 +321,9 @@ mod tests {
             let mut file = claimed.to_le_bytes().to_vec();
             file.extend(b"{}");
             let text = parse(&file).unwrap_err().to_string();
-            let expected =
-                format!("the header claims {claimed} bytes, but the file has 10 and a header at most 100000000");
+            let expected = format!(
+                "the header claims {claimed} bytes, but the file has 10 and a header at most 100000000: is it a safetensors file, completely downloaded?"
+            );
             assert_eq!(text, expected);
         }
         let text = parse(&[1, 2, 3]).unwrap_err().to_string();

@@ -57,6 +57,16 @@ impl<'a> Reader<'a> {
         Ok(got as usize)
     }
 
+    /// A string that names something: no longer than `limit`, and fit to be printed.
+    pub(super) fn name(&mut self, limit: u64, field: impl Fn() -> String) -> Result<String> {
+        let name = self.string(limit, &field)?;
+        if name.contains(char::is_control) {
+            let (field, got, expected) = (field(), format!("{name:?}"), "a name without control characters".into());
+            return Err(WeightsError::GgufField { field, got, expected });
+        }
+        Ok(name.to_string())
+    }
+
     /// A string with its length before it, no longer than `limit`.
     pub(super) fn string(&mut self, limit: u64, field: impl Fn() -> String) -> Result<&'a str> {
         let length = || format!("length of {}", field());

@@ -141,6 +141,11 @@ fn lying_files_are_refused_with_the_reason() {
             "k at byte 45 takes 18446744073709551615 bytes, but ",
         ),
         ("not UTF-8", b().key("k", STRING, &[1, 0, 0, 0, 0, 0, 0, 0, 0xff]).build(), r"k is \xff, expected UTF-8"),
+        (
+            "escape",
+            b().key("\x1b[2J", 7, &[0]).build(),
+            r#"metadata key 0 is "\u{1b}[2J", expected a name without control"#,
+        ),
         ("value type", b().key("k", 13, &[0; 8]).build(), "type of k is 13, expected a metadata type"),
         ("element type", b().key("k", ARRAY, &endless(77, 0)).build(), "type of the elements of k is 77, expected"),
         (
