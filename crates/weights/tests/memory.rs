@@ -6,7 +6,9 @@ use lattice_weights::{Checkpoint, Format, Tensor, write_safetensors};
 /// Resident bytes of mapped files, on disk or in a file system in memory.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let kib = |name| status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse().ok());
+    let kib = |name: &str| -> Option<usize> {
+        status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse().ok())
+    };
     ["RssFile:", "RssShmem:"].into_iter().filter_map(kib).sum::<usize>() * 1024
 }
 
