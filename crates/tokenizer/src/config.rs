@@ -134,8 +134,7 @@ impl TokenizerConfig {
         if let Some(added) = object(dir, "added_tokens.json")? {
             config.read_added_tokens(&added);
         }
-        let text = |key: &str| raw.get(key).and_then(Value::as_str).map(str::to_owned);
-        config.tokenizer_class = text("tokenizer_class");
+        config.tokenizer_class = raw.get("tokenizer_class").and_then(Value::as_str).map(str::to_owned);
         // transformers writes 1e30 for "no limit".
         config.model_max_length =
             raw.get("model_max_length").and_then(Value::as_f64).filter(|n| (1.0..1e12).contains(n)).map(|n| n as usize);

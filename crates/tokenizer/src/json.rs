@@ -3,14 +3,17 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokenizers::models::ModelWrapper;
 use tokenizers::tokenizer::Model as _;
-use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper};
+use tokenizers::{DecoderWrapper, NormalizerWrapper};
 
 use crate::config::{Added, TokenizerConfig};
 use crate::detokenize::Detokenizer;
 use crate::error::TokenizerError;
 use crate::pipeline::{Model, Normalizer, Parts, Pipeline, guard};
+use crate::{files, vet};
 
 /// The file; truncation and padding are the caller's affair and not read.
 #[derive(Deserialize)]
@@ -20,13 +23,13 @@ struct File {
     #[serde(default)]
     added_tokens: Vec<AddedEntry>,
     #[serde(default)]
-    normalizer: Option<NormalizerWrapper>,
+    normalizer: Value,
     #[serde(default)]
-    pre_tokenizer: Option<PreTokenizerWrapper>,
+    pre_tokenizer: Value,
     #[serde(default)]
-    post_processor: Option<PostProcessorWrapper>,
+    post_processor: Value,
     #[serde(default)]
-    decoder: Option<DecoderWrapper>,
+    decoder: Value,
     model: ModelWrapper,
 }
 
@@ -51,6 +54,12 @@ pub(crate) fn load(path: &Path, bytes: &[u8], config: &TokenizerConfig) -> Resul
             what: format!("tokenizer.json version {}", file.version.unwrap_or_default()),
         });
     }
+    if matches!(&file.model, ModelWrapper::BPE(bpe) if bpe.dropout.is_some_and(|p| p > 0.0)) {
+        return Err(TokenizerError::Unsupported {
+            path: path.to_owned(),
+            what: "BPE dropout, which encodes the same text differently each time,".into(),
+        });
+    }
     let mut added: Vec<Added> = file
         .added_tokens
         .into_iter()
@@ -73,12 +82,21 @@ pub(crate) fn load(path: &Path, bytes: &[u8], config: &TokenizerConfig) -> Resul
         }
     }
     let parts = Parts {
-        normalizer: file.normalizer.map(Normalizer::Hf),
-        pre_tokenizer: file.pre_tokenizer,
+        normalizer: step::<NormalizerWrapper>("normalizer", file.normalizer).map_err(invalid)?.map(Normalizer::Hf),
+        pre_tokenizer: step("pre_tokenizer", file.pre_tokenizer).map_err(invalid)?,
         model: Model::Hf(file.model),
-        post_processor: file.post_processor,
-        detokenizer: Detokenizer::hf(file.decoder),
+        post_processor: step("post_processor", file.post_processor).map_err(invalid)?,
+        detokenizer: Detokenizer::hf(step::<DecoderWrapper>("decoder", file.decoder).map_err(invalid)?),
         added,
     };
     Pipeline::new(parts).map_err(invalid)
+}
+
+/// A part of the file, if it has it.
+fn step<T: DeserializeOwned>(name: &str, value: Value) -> Result<Option<T>, String> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    vet::part(name, &value)?;
+    files::part(value).map(Some).map_err(|error| format!("{name}: {error}"))
 }

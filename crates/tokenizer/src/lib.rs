@@ -26,6 +26,7 @@ mod pipeline;
 mod sentencepiece;
 mod tiktoken;
 mod tokenizer;
+mod vet;
 
 pub use config::{Side, Special, TokenizerConfig};
 pub use detokenize::Stream;

@@ -9,10 +9,9 @@ use crate::config::{Special, TokenizerConfig};
 use crate::detokenize::Stream;
 use crate::encoding::{EncodeOptions, Encoding};
 use crate::error::TokenizerError;
-use crate::json;
 use crate::open::{self, Source, SourceKind, TiktokenSpec};
 use crate::pipeline::Pipeline;
-use crate::tiktoken;
+use crate::{json, sentencepiece, tiktoken};
 
 /// Text to ids and back. Clones share everything.
 #[derive(Clone)]
@@ -44,6 +43,17 @@ impl Tokenizer {
         let config = TokenizerConfig::default();
         let pipeline = json::load(&path, bytes, &config)?;
         let source = Source { kind: SourceKind::TokenizerJson, path: PathBuf::new() };
+        Ok(Self::from_parts(pipeline, source, config))
+    }
+
+    /// A tokenizer from the bytes of a SentencePiece model, with the library's own ids and nothing around the text.
+    ///
+    /// # Errors
+    /// Bytes that are not one.
+    pub fn from_sentencepiece(bytes: &[u8]) -> Result<Self, TokenizerError> {
+        let mut config = TokenizerConfig::default();
+        let (pipeline, kind) = sentencepiece::load(Path::new("tokenizer.model"), bytes, &mut config)?;
+        let source = Source { kind, path: PathBuf::new() };
         Ok(Self::from_parts(pipeline, source, config))
     }
 

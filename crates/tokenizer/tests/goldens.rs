@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use lattice_tokenizer::{EncodeOptions, PadTo, SourceKind, Strategy, TiktokenSpec, Tokenizer, Truncation, pad};
+use serde_json::Value;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -137,6 +137,41 @@ fn sentencepiece_from_json_as_tokenizers_and_from_model_as_the_library() {
         }
         assert!(report.is_empty(), "{name}: {} rows differ:\n{}", report.len(), report.join("\n"));
     }
+}
+
+/// The models that `goldens/scripts/sentencepiece_cases.py` makes, and what the library makes of random texts and ids. Another
+/// folder made by it can be named by LATTICE_SENTENCEPIECE_CASES.
+#[test]
+fn sentencepiece_models_of_every_kind_equal_the_library() {
+    let dir = std::env::var_os("LATTICE_SENTENCEPIECE_CASES").map(PathBuf::from);
+    let dir = dir.unwrap_or_else(|| small().join("sentencepiece"));
+    let mut report = Vec::new();
+    let mut rows = 0;
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "model") {
+            continue;
+        }
+        let tokenizer = Tokenizer::open(&path).unwrap();
+        for item in read(&path.with_extension("json"))["items"].as_array().unwrap() {
+            rows += 1;
+            let name = path.file_stem().unwrap().display();
+            let (text, expected) = (item["text"].as_str().unwrap(), ids(&item["ids"]));
+            let got = tokenizer.encode_ids(text, true).unwrap();
+            if got != expected {
+                let (got, expected) = (tokenizer.pieces(&got), tokenizer.pieces(&expected));
+                report.push(format!("{name}: {text:?}: {got:?}, expected {expected:?}"));
+            }
+            for (ids_key, text_key) in [("ids", "decoded"), ("noise", "noise_decoded")] {
+                let (list, expected) = (ids(&item[ids_key]), item[text_key].as_str().unwrap());
+                let got = tokenizer.decode(&list, true);
+                if got != expected {
+                    report.push(format!("{name}: {:?}: {got:?}, expected {expected:?}", tokenizer.pieces(&list)));
+                }
+            }
+        }
+    }
+    assert!(rows > 0 && report.is_empty(), "{} of {rows} rows differ:\n{}", report.len(), report.join("\n"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Charsmap {
         let size = u32::from_le_bytes(size.try_into().map_err(|_| "precompiled_charsmap is cut off")?) as usize;
         let (units, replacements) = rest
             .split_at_checked(size)
-            .filter(|_| size % 4 == 0)
+            .filter(|_| size.is_multiple_of(4))
             .ok_or_else(|| format!("precompiled_charsmap states a trie of {size} bytes in {}", rest.len()))?;
         Ok(Self {
             units: units.chunks_exact(4).map(|u| u32::from_le_bytes([u[0], u[1], u[2], u[3]])).collect(),

@@ -182,25 +182,25 @@ impl Segmenter {
         for (start, c) in text.char_indices() {
             let before = best[start].score;
             let mut single = false;
-            let mut offer = |end: usize, piece: u32, score: f64| {
+            // Sums are rounded to float32 as in the library; ties depend on it.
+            let mut offer = |end: usize, piece: u32, score: f32| {
                 let target = &mut best[end];
-                // The library compares the exact sum with the stored, rounded one; ties depend on it.
-                if target.start == OPEN || score > f64::from(target.score) {
-                    *target = Best { piece, score: score as f32, start };
+                if target.start == OPEN || score > target.score {
+                    *target = Best { piece, score, start };
                 }
             };
             for (length, piece) in self.trie.prefixes(&bytes[start..]) {
                 let entry = &self.pieces[piece as usize];
                 let score = if entry.kind == Kind::UserDefined {
-                    f64::from(length as f32 * self.max_score) - 0.1
+                    (f64::from(length as f32 * self.max_score) - 0.1) as f32
                 } else {
-                    f64::from(entry.score)
+                    entry.score
                 };
-                offer(start + length, piece, score + f64::from(before));
+                offer(start + length, piece, score + before);
                 single |= length == c.len_utf8();
             }
             if !single {
-                offer(start + c.len_utf8(), self.unknown, f64::from(self.unknown_score + before));
+                offer(start + c.len_utf8(), self.unknown, self.unknown_score + before);
             }
         }
         let mut path = Vec::new();
