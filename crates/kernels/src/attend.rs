@@ -2,16 +2,20 @@
 //! softmax (Milakov and Gimelshein 2018; FlashAttention): per query only the largest score so far, the sum of
 //! exponentials, and the weighted sum of values are kept.
 //!
+//! Scores are kept as powers of two, so that the exponential needs no reduction: `log2(e)` goes into the keys with the
+//! scale as they are packed, unless a softcap or a bias wants the scores themselves first.
+//!
 //! Blocks begin at multiples of `KEYS` from the start of the sequence, and a query meets exactly the blocks in which
 //! it sees a key: its arithmetic is the same whatever other queries are in the call.
 
+use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
-use crate::activations::{exp, tanh};
-use crate::matmul::{MOST_ROWS, Tile, even_part, panels_at_once, tile};
-use crate::rows::exp_sum;
+use crate::activations::exp2_below_one;
+use crate::matmul::{Begin, MOST_ROWS, Tile, even_part, panels_at_once, tile};
+use crate::rows::{add, largest as largest_of, scale};
 use crate::simd::Simd;
-use crate::{Attend, AttendScratch, RelativeBias, Rows, Window};
+use crate::{Activation, Attend, AttendScratch, RelativeBias, Rows, Window};
 
 /// Keys in a block: a multiple of every instruction set's panel.
 const KEYS: usize = 128;
@@ -28,33 +32,49 @@ pub(crate) fn attend<S: Simd>(s: S, task: &Attend<'_>, scratch: &mut AttendScrat
     largest.fill(f32::NEG_INFINITY);
     totals.fill(0.0);
 
+    let plain = task.softcap.is_none() && task.bias.is_none();
+    let factor = if plain { task.scale * LOG2_E } else { task.scale };
     for start in (0..keys).step_by(KEYS) {
         let block = start..keys.min(start + KEYS);
         let met = queries_that_meet(task, &block);
         if met.is_empty() {
             continue;
         }
-        pack_keys::<S>(task.k.slice_rows(block.clone()), k);
+        pack_keys::<S>(task.k.slice_rows(block.clone()), factor, k);
         pack_values::<S>(task.v.slice_rows(block.clone()), v);
-        let width = block.len().next_multiple_of(S::PANEL);
         let mut query = met.start;
         while query < met.end {
             let rows = even_part(met.end - query, S::TILE);
-            score(s, task.q.slice_rows(query..query + rows), k, scores, width);
+            // What one of the rows sees; to the others it adds zeros.
+            let (first, last) = (visible(task, query, &block), visible(task, query + rows - 1, &block));
+            let seen = first.start / S::PANEL * S::PANEL..last.end;
+            let width = seen.end.next_multiple_of(S::PANEL) - seen.start;
+            score(s, task.q.slice_rows(query..query + rows), &k[seen.start * dim..], scores, width);
             for row in 0..rows {
                 let query = query + row;
                 let scores = &mut scores[row * KEYS..][..width];
-                let most = mask(s, task, query, &block, scores).max(largest[query]);
-                // Where every score is −∞, exp(−∞ − 0) makes the weights 0.
+                let visible = visible(task, query, &block);
+                adjust(
+                    s,
+                    task,
+                    query,
+                    block.start + visible.start,
+                    &mut scores[visible.start - seen.start..visible.end - seen.start],
+                );
+                scores[..visible.start - seen.start].fill(f32::NEG_INFINITY);
+                scores[visible.end - seen.start..].fill(f32::NEG_INFINITY);
+                let most = largest_of(s, scores).max(largest[query]);
+                // Where every score is −∞, 2 to the power of −∞ − 0 makes the weights 0.
                 let origin = if most == f32::NEG_INFINITY { 0.0 } else { most };
-                let shrink = s.first(exp(s, s.splat(largest[query] - origin)));
-                totals[query] = totals[query] * shrink + exp_sum(s, scores, origin);
+                let shrink = s.first(exp2_below_one(s, s.splat(largest[query] - origin)));
+                totals[query] = totals[query] * shrink + powers(s, scores, origin);
                 largest[query] = most;
                 if shrink != 1.0 {
-                    crate::rows::scale(s, &mut sums[query * value_dim..][..value_dim], shrink);
+                    scale(s, &mut sums[query * value_dim..][..value_dim], shrink);
                 }
             }
-            add_values(s, scores, rows, block.len(), v, &mut sums[query * value_dim..], value_dim);
+            let v = &v[seen.start * S::PANEL..];
+            add_values(s, scores, rows, seen.len(), v, &mut sums[query * value_dim..], value_dim);
             query += rows;
         }
     }
@@ -73,6 +93,24 @@ pub(crate) fn attend<S: Simd>(s: S, task: &Attend<'_>, scratch: &mut AttendScrat
     }
 }
 
+/// `scores = 2^(scores − origin)`; their sum.
+#[inline(always)]
+fn powers<S: Simd>(s: S, scores: &mut [f32], origin: f32) -> f32 {
+    let (origin, mut sum) = (s.splat(origin), s.splat(0.0));
+    for scores in scores.chunks_exact_mut(S::LANES) {
+        let power = exp2_below_one(s, s.sub(s.load_part(scores, S::LANES), origin));
+        sum = s.add(sum, power);
+        s.store_part(scores, S::LANES, power);
+    }
+    s.sum(sum)
+}
+
+/// The keys of the block that the query sees, counted from the block's start.
+fn visible(task: &Attend<'_>, query: usize, block: &Range<usize>) -> Range<usize> {
+    let visible = task.mask.visible(task.past + query, block.end);
+    visible.start.max(block.start) - block.start..visible.end - block.start
+}
+
 /// The queries that see a key of the block: a range, as both ends of what a query sees grow with its position.
 fn queries_that_meet(task: &Attend<'_>, block: &Range<usize>) -> Range<usize> {
     let meets = |query: usize| {
@@ -84,9 +122,9 @@ fn queries_that_meet(task: &Attend<'_>, block: &Range<usize>) -> Range<usize> {
     start..end
 }
 
-/// Keys `[keys, dim]` as panels `[keys / PANEL][dim][PANEL]`, the last padded with zeros.
+/// Keys `[keys, dim]`, times `factor`, as panels `[keys / PANEL][dim][PANEL]`, the last padded with zeros.
 #[inline(always)]
-fn pack_keys<S: Simd>(k: Rows<'_>, packed: &mut [f32]) {
+fn pack_keys<S: Simd>(k: Rows<'_>, factor: f32, packed: &mut [f32]) {
     let panels = packed.chunks_exact_mut((k.cols() * S::PANEL).max(1)).take(k.rows().div_ceil(S::PANEL));
     for (i, panel) in panels.enumerate() {
         let first = i * S::PANEL;
@@ -96,7 +134,7 @@ fn pack_keys<S: Simd>(k: Rows<'_>, packed: &mut [f32]) {
         }
         for lane in 0..filled {
             for (column, &number) in panel.chunks_exact_mut(S::PANEL).zip(k.row(first + lane)) {
-                column[lane] = number;
+                column[lane] = number * factor;
             }
         }
     }
@@ -133,7 +171,7 @@ fn score<S: Simd>(s: S, q: Rows<'_>, k: &[f32], scores: &mut [f32], width: usize
                 depth: dim,
                 c: scores.as_mut_ptr().add(panel * S::PANEL),
                 c_row: KEYS,
-                first: true,
+                begin: Begin::Zero,
             };
             tile(s, task, q.rows(), count);
         }
@@ -141,36 +179,29 @@ fn score<S: Simd>(s: S, q: Rows<'_>, k: &[f32], scores: &mut [f32], width: usize
     }
 }
 
-/// Scales, caps, biases and masks the scores of a query; the largest that remains.
+/// Caps and biases the scores of a query with the keys from `key` on, and makes them powers of two.
 #[inline(always)]
-fn mask<S: Simd>(s: S, task: &Attend<'_>, query: usize, block: &Range<usize>, scores: &mut [f32]) -> f32 {
-    let position = task.past + query;
-    let visible = task.mask.visible(position, block.end);
-    let visible = visible.start.max(block.start) - block.start..visible.end - block.start;
-    let scale = s.splat(task.scale);
-    for scores in scores.chunks_exact_mut(S::LANES) {
-        let mut v = s.mul(s.load_part(scores, S::LANES), scale);
-        if let Some(cap) = task.softcap {
-            v = s.mul(s.splat(cap), tanh(s, s.div(v, s.splat(cap))));
-        }
-        s.store_part(scores, S::LANES, v);
+fn adjust<S: Simd>(s: S, task: &Attend<'_>, query: usize, key: usize, scores: &mut [f32]) {
+    if let Some(cap) = task.softcap {
+        scale(s, scores, 1.0 / cap);
+        crate::rows::activation(s, Activation::Tanh, scores);
+        scale(s, scores, cap);
     }
     if let Some(RelativeBias { values, offset }) = task.bias {
-        let first = block.start + visible.start + offset - position;
-        crate::rows::add(s, &mut scores[visible.clone()], &values[first..first + visible.len()]);
+        let first = key + offset - (task.past + query);
+        add(s, scores, &values[first..first + scores.len()]);
     }
-    scores[..visible.start].fill(f32::NEG_INFINITY);
-    scores[visible.end..].fill(f32::NEG_INFINITY);
-    crate::rows::largest(s, scores)
+    if task.softcap.is_some() || task.bias.is_some() {
+        scale(s, scores, LOG2_E);
+    }
 }
 
 /// `sums += scores · v`: rows of `value_dim`.
 #[inline(always)]
 fn add_values<S: Simd>(s: S, scores: &[f32], rows: usize, keys: usize, v: &[f32], sums: &mut [f32], value_dim: usize) {
-    assert!(
-        rows * KEYS <= scores.len() && rows * value_dim <= sums.len() && KEYS * value_dim <= v.len() && keys <= KEYS
-    );
+    assert!(rows * KEYS <= scores.len() && rows * value_dim <= sums.len() && keys <= KEYS);
     let (panels, side) = (value_dim / S::PANEL, panels_at_once(rows));
+    assert!(panels == 0 || ((panels - 1) * KEYS + keys) * S::PANEL <= v.len());
     let mut panel = 0;
     while panel < panels {
         let count = if panel + side <= panels { side } else { 1 };
@@ -184,7 +215,7 @@ fn add_values<S: Simd>(s: S, scores: &[f32], rows: usize, keys: usize, v: &[f32]
                 depth: keys,
                 c: sums.as_mut_ptr().add(panel * S::PANEL),
                 c_row: value_dim,
-                first: false,
+                begin: Begin::Sums,
             };
             tile(s, task, rows, count);
         }

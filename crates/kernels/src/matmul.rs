@@ -93,7 +93,7 @@ fn blocks<S: Simd, T: Load>(
 ) {
     let columns = w.columns(panels.clone());
     let numbers = w.numbers::<T>();
-    let plain = epilogue.bias.is_none() && epilogue.activation.is_none() && epilogue.residual.is_none();
+    let plain = epilogue.activation.is_none() && epilogue.residual.is_none();
     let most = (DEPTH_NUMBERS / S::PANEL).min(512);
     let depth = w.ins().div_ceil(w.ins().div_ceil(most).max(1));
     let mut top = 0;
@@ -109,6 +109,21 @@ fn blocks<S: Simd, T: Load>(
                 let count = if panel + side <= panels.end { side } else { 1 };
                 let at = panel * S::PANEL - columns.start;
                 let cols = (count * S::PANEL).min(columns.len() - at);
+                // The bias of a panel that lacks columns, padded to the panel.
+                let mut padded = [0f32; WIDEST];
+                let begin = match epilogue.bias {
+                    _ if start > 0 => Begin::Sums,
+                    None => Begin::Zero,
+                    Some(bias) => {
+                        let bias = &bias[columns.start + at..][..cols];
+                        if cols == count * S::PANEL {
+                            Begin::Row(bias.as_ptr())
+                        } else {
+                            padded[..cols].copy_from_slice(bias);
+                            Begin::Row(padded.as_ptr())
+                        }
+                    }
+                };
                 let b = numbers[(panel * w.ins() + start) * S::PANEL..].as_ptr();
                 let mut row = top;
                 while row < bottom {
@@ -125,22 +140,20 @@ fn blocks<S: Simd, T: Load>(
                         depth: end - start,
                         c,
                         c_row: y.stride(),
-                        first: start == 0,
+                        begin,
                     };
                     // SAFETY: x has `rows` rows below a and `depth` columns right of it; the panels have as many rows
-                    // behind b; y has `rows` rows and `cols` columns at c, which nobody else can reach.
+                    // behind b; y has `rows` rows and `cols` columns at c, which nobody else can reach; begin has the columns
+                    // of whole panels.
                     unsafe { ragged_tile(s, task, rows, count, cols) };
-                    if end == w.ins() && !plain {
-                        let finish = Finish {
-                            y: y.tile(row..row + rows, at..at + cols),
-                            bias: epilogue.bias.map(|bias| &bias[columns.start + at..][..cols]),
-                            residual: epilogue
-                                .residual
-                                .map(|r| r.slice_rows(row..row + rows).slice_cols(at..at + cols)),
-                        };
-                        finish.run(s, epilogue.activation);
-                    }
                     row += rows;
+                }
+                if end == w.ins() && !plain {
+                    let finish = Finish {
+                        y: y.tile(top..bottom, at..at + cols),
+                        residual: epilogue.residual.map(|r| r.slice_rows(top..bottom).slice_cols(at..at + cols)),
+                    };
+                    finish.run(s, epilogue.activation);
                 }
                 panel += count;
             }
@@ -159,7 +172,7 @@ fn blocks<S: Simd, T: Load>(
 pub(crate) fn panels_at_once(rows: usize) -> usize {
     match rows {
         1 => 4,
-        2 | 3 => 2,
+        2 => 2,
         _ => 1,
     }
 }
@@ -170,7 +183,17 @@ pub(crate) fn even_part(rows: usize, most: usize) -> usize {
     rows.div_ceil(rows.div_ceil(most))
 }
 
-/// `c = a · b`, or `c += a · b` unless `first`.
+/// What the sums of a tile begin with.
+#[derive(Clone, Copy)]
+pub(crate) enum Begin {
+    Zero,
+    /// These numbers in each row: the bias.
+    Row(*const f32),
+    /// What is in `c`: the sums over what came before.
+    Sums,
+}
+
+/// `c = begin + a · b`.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<T> {
     /// Rows of `depth` numbers.
@@ -186,7 +209,7 @@ pub(crate) struct Tile<T> {
     pub(crate) c: *mut f32,
     /// From a row of `c` to the next.
     pub(crate) c_row: usize,
-    pub(crate) first: bool,
+    pub(crate) begin: Begin,
 }
 
 /// A tile of which `c` may lack the last columns.
@@ -203,7 +226,7 @@ unsafe fn ragged_tile<S: Simd, T: Load>(s: S, task: Tile<T>, rows: usize, panels
     let mut whole = [0f32; MOST_ROWS * WIDEST];
     // SAFETY: rows ≤ MOST_ROWS and width ≤ WIDEST, so `whole` has a row of `width` for each; c has `cols` columns in each.
     unsafe {
-        for row in 0..if task.first { 0 } else { rows } {
+        for row in 0..if matches!(task.begin, Begin::Sums) { rows } else { 0 } {
             task.c.add(row * task.c_row).copy_to_nonoverlapping(whole.as_mut_ptr().add(row * width), cols);
         }
         tile(s, Tile { c: whole.as_mut_ptr(), c_row: width, ..task }, rows, panels);
@@ -217,7 +240,7 @@ unsafe fn ragged_tile<S: Simd, T: Load>(s: S, task: Tile<T>, rows: usize, panels
 ///
 /// # Safety
 /// `a` has `rows` rows of `depth` numbers to read, `b` has `depth` rows of each panel, `c` has `rows` rows of all
-/// panels' columns to read and write.
+/// panels' columns to read and write, and so has `begin` one.
 #[inline(always)]
 pub(crate) unsafe fn tile<S: Simd, T: Load>(s: S, task: Tile<T>, rows: usize, panels: usize) {
     macro_rules! pick {
@@ -229,22 +252,27 @@ pub(crate) unsafe fn tile<S: Simd, T: Load>(s: S, task: Tile<T>, rows: usize, pa
             }
         };
     }
-    pick!(6 x 1, 1 x 4, 2 x 2, 3 x 2, 1 x 1, 2 x 1, 3 x 1, 4 x 1, 5 x 1, 7 x 1, 8 x 1, 9 x 1, 10 x 1, 11 x 1, 12 x 1);
+    pick!(6 x 1, 1 x 4, 2 x 2, 1 x 1, 2 x 1, 3 x 1, 4 x 1, 5 x 1, 7 x 1, 8 x 1, 9 x 1, 10 x 1, 11 x 1, 12 x 1);
 }
 
 /// # Safety
 /// As [`tile`] of `ROWS` and `PANELS`.
 #[inline(always)]
 unsafe fn fixed_tile<S: Simd, T: Load, const ROWS: usize, const PANELS: usize>(s: S, task: Tile<T>) {
-    let Tile { mut a, a_row, mut b, b_panel, depth, c, c_row, first } = task;
+    let Tile { mut a, a_row, mut b, b_panel, depth, c, c_row, begin } = task;
     let mut sums = [[[s.splat(0.0); 2]; PANELS]; ROWS];
     // SAFETY: the caller's: everything read and written is inside a, b and c.
     unsafe {
-        if !first {
+        let begin = match begin {
+            Begin::Zero => None,
+            Begin::Row(bias) => Some((bias, 0)),
+            Begin::Sums => Some((c.cast_const(), c_row)),
+        };
+        if let Some((from, from_row)) = begin {
             for row in 0..ROWS {
                 for panel in 0..PANELS {
                     for v in 0..2 {
-                        sums[row][panel][v] = s.load(c.add(row * c_row + panel * S::PANEL + v * S::LANES));
+                        sums[row][panel][v] = s.load(from.add(row * from_row + panel * S::PANEL + v * S::LANES));
                     }
                 }
             }
@@ -280,7 +308,6 @@ unsafe fn fixed_tile<S: Simd, T: Load, const ROWS: usize, const PANELS: usize>(s
 /// The epilogue of a tile, while it is in the L1.
 struct Finish<'a> {
     y: Window<'a>,
-    bias: Option<&'a [f32]>,
     residual: Option<Rows<'a>>,
 }
 
@@ -298,19 +325,25 @@ impl Finish<'_> {
         for row in 0..self.y.rows() {
             let residual = self.residual.map(|residual| residual.row(row));
             let y = self.y.row_mut(row);
-            let mut at = 0;
-            while at < y.len() {
-                let n = S::LANES.min(y.len() - at);
-                let mut v = s.load_part(&y[at..], n);
-                if let Some(bias) = self.bias {
-                    v = s.add(v, s.load_part(&bias[at..], n));
-                }
-                v = function.apply(s, v);
+            if y.len() == S::PANEL {
+                // A row of a whole panel: two vectors under way hide each other's latency.
+                let v = [s.load_part(y, S::LANES), s.load_part(&y[S::LANES..], S::LANES)];
+                let mut v = [function.apply(s, v[0]), function.apply(s, v[1])];
                 if let Some(residual) = residual {
-                    v = s.add(v, s.load_part(&residual[at..], n));
+                    v = [
+                        s.add(v[0], s.load_part(residual, S::LANES)),
+                        s.add(v[1], s.load_part(&residual[S::LANES..], S::LANES)),
+                    ];
                 }
+                s.store_part(y, S::LANES, v[0]);
+                s.store_part(&mut y[S::LANES..], S::LANES, v[1]);
+                continue;
+            }
+            for at in (0..y.len()).step_by(S::LANES) {
+                let n = S::LANES.min(y.len() - at);
+                let v = function.apply(s, s.load_part(&y[at..], n));
+                let v = residual.map_or(v, |residual| s.add(v, s.load_part(&residual[at..], n)));
                 s.store_part(&mut y[at..], n, v);
-                at += n;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! How is a row added up, normalised, scaled, activated or rotated in vectors? Each kernel once, for all instruction sets.
 
-use crate::activations::{Unary, activations, exp};
+use crate::activations::{Unary, activations, exp_below_one};
 use crate::simd::Simd;
 use crate::{Activation, RopeLayout};
 
@@ -235,9 +235,14 @@ pub(crate) fn softmax<S: Simd>(s: S, row: &mut [f32]) {
         return;
     }
     let max = largest(s, row);
-    let total = exp_sum(s, row, max);
+    let (origin, mut total) = (s.splat(max), s.splat(0.0));
+    for x in row.chunks_mut(S::LANES) {
+        let n = x.len();
+        s.store_part(x, n, exp_below_one(s, s.sub(s.load_part(x, n), origin)));
+        total = s.add(total, s.load_part(x, n));
+    }
     // A division, not a product with 1 / total: a row of one number must become exactly 1.
-    let total = s.splat(total);
+    let total = s.splat(s.sum(total));
     for x in row.chunks_mut(S::LANES) {
         let n = x.len();
         s.store_part(x, n, s.div(s.load_part(x, n), total));
@@ -253,25 +258,6 @@ pub(crate) fn largest<S: Simd>(s: S, row: &[f32]) -> f32 {
         most = s.max(s.load_part(x, S::LANES), most);
     }
     vectors.remainder().iter().fold(s.largest(most), |most, &x| if x > most { x } else { most })
-}
-
-/// `row = exp(row − max)`; its sum.
-#[inline(always)]
-pub(crate) fn exp_sum<S: Simd>(s: S, row: &mut [f32], max: f32) -> f32 {
-    let (max, mut sum) = (s.splat(max), s.splat(0.0));
-    let mut vectors = row.chunks_exact_mut(S::LANES);
-    for x in &mut vectors {
-        let e = exp(s, s.sub(s.load_part(x, S::LANES), max));
-        sum = s.add(sum, e);
-        s.store_part(x, S::LANES, e);
-    }
-    let x = vectors.into_remainder();
-    let n = x.len();
-    if n > 0 {
-        s.store_part(x, n, exp(s, s.sub(s.load_part(x, n), max)));
-        sum = s.add(sum, s.load_part(x, n));
-    }
-    s.sum(sum)
 }
 
 #[inline(always)]

@@ -199,6 +199,7 @@ fn activate(kind: Activation, x: f32) -> f32 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let relu = |x: f64| if x < 0.0 { 0.0 } else { x };
     let y = match kind {
+        Activation::Gelu if x == f64::NEG_INFINITY => 0.0,
         Activation::Gelu => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
         Activation::GeluTanh => {
             0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())

@@ -197,7 +197,8 @@ impl Kernels {
         unsafe { (self.pointers.add_rms_norm)(sum, x, weight, eps, y) }
     }
 
-    /// `row = exp(row − max) / Σ exp(row − max)`. −∞ becomes 0; a row of nothing but −∞ becomes NaN, as in PyTorch.
+    /// `row = exp(row − max) / Σ exp(row − max)`. −∞, and what would be no normal
+    /// number, becomes 0; a row of nothing but −∞ becomes NaN, as in PyTorch.
     pub fn softmax(&self, row: &mut [f32]) {
         // SAFETY: tables are handed out where the machine has the instructions.
         unsafe { (self.pointers.softmax)(row) }

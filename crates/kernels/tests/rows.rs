@@ -111,8 +111,8 @@ fn softmax_agrees_with_scalar() {
             row[len / 2] = f32::NAN;
             assert!(softmax(row).iter().all(|x| x.is_nan()), "{} NaN in {len}", kernels.isa());
         }
-        // Down to the smallest numbers: exp(−x) / (1 + exp(−x)).
-        for x in (0..1100).map(|x| x as f32 / 10.0) {
+        // Down to the smallest normal numbers: exp(−x) / (1 + exp(−x)).
+        for x in (0..873).map(|x| x as f32 / 10.0) {
             let got = softmax(vec![0.0, -x])[1];
             let want = (-f64::from(x)).exp() / (1.0 + (-f64::from(x)).exp());
             assert!(ulps(got, want) < 2.0, "{} softmax(0, −{x}): {got:e}, not {want:e}", kernels.isa());
