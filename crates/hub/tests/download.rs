@@ -119,12 +119,12 @@ fn a_later_run_goes_on_where_an_earlier_one_gave_up() {
 
 #[test]
 fn a_server_without_ranges_or_with_a_new_file_starts_over() {
-    for fault in [Fault::NoRange, Fault::NewEtag] {
+    for (fault, requests) in [(Fault::NoRange, 2), (Fault::NewEtag, 2), (Fault::WrongPart(10), 3)] {
         let (server, dir) = (tiny(), tempfile::tempdir().unwrap());
         server.fault(WEIGHTS, Fault::BreakAfter(200_000));
         server.fault(WEIGHTS, fault);
         assert_whole(&resolve(&options(&server, dir.path()), "org/name").unwrap());
-        assert_eq!(server.requests(WEIGHTS).len(), 2);
+        assert_eq!(server.requests(WEIGHTS).len(), requests);
     }
 }
 
@@ -265,7 +265,8 @@ fn a_dead_network_is_given_up_within_seconds() {
         let error = resolve(&options, "all-minilm-l6-v2").unwrap_err();
         assert!(begin.elapsed() < Duration::from_secs(8), "{endpoint}: {:?}", begin.elapsed());
         let HubError::AllFailed { attempts, .. } = &error else { panic!("{error}") };
-        assert!(matches!(attempts[0].1, HubError::Network { .. }), "{endpoint}: {error}");
+        // A proxy answers 502 for a host that it cannot find.
+        assert!(matches!(attempts[0].1, HubError::Network { .. } | HubError::Busy { .. }), "{endpoint}: {error}");
         assert!(matches!(attempts[1].1, HubError::NoPython { .. }), "{endpoint}: {error}");
     }
 }

@@ -28,6 +28,8 @@ pub(crate) enum Fault {
     Status(u16, Vec<(&'static str, String)>),
     /// Ranges are ignored.
     NoRange,
+    /// Of a range, the part that begins so many bytes earlier comes.
+    WrongPart(usize),
     /// The validator has changed: the file is a new one.
     NewEtag,
     /// The body comes in pieces, each after a pause.
@@ -149,6 +151,10 @@ impl Server {
         if matches!(fault, Some(Fault::Corrupt)) {
             body[total / 2] ^= 1;
         }
+        let start = match fault {
+            Some(Fault::WrongPart(earlier)) => start.map(|s| s - earlier),
+            _ => start,
+        };
         let mut head = match start {
             Some(start) if start < total => {
                 body.drain(..start);
