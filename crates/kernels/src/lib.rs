@@ -11,9 +11,13 @@ mod activations;
 mod attend;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod convert;
 mod isa;
 mod matmul;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod packed;
 mod rows;
 mod scalar;

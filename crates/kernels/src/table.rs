@@ -101,8 +101,12 @@ impl Kernels {
             Isa::Scalar => &crate::scalar::KERNELS,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => &crate::avx2::KERNELS,
-            #[allow(unreachable_patterns)]
-            _ => &crate::scalar::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => &crate::avx512::KERNELS,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => &crate::neon::KERNELS,
+            #[allow(unreachable_patterns)] // where this target has all of them
+            _ => return None,
         })
     }
 

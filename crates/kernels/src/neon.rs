@@ -1,0 +1,86 @@
+//! How does an AArch64 do the operations of [`Simd`]? Four lanes.
+
+use std::arch::aarch64::*;
+
+use crate::Isa;
+use crate::simd::{Simd, operations};
+use crate::table::{table_for, wrappers};
+
+table_for!(Neon, "neon");
+
+/// Proof of Advanced SIMD.
+#[derive(Clone, Copy)]
+pub(crate) struct Neon(());
+
+impl Neon {
+    /// # Safety
+    /// The machine has Advanced SIMD.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Simd for Neon {
+    type V = float32x4_t;
+    const ISA: Isa = Isa::Neon;
+    const LANES: usize = 4;
+    const TILE: usize = 12;
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> float32x4_t {
+        // SAFETY: the caller's, and `self` proves the instructions.
+        unsafe { vld1q_f32(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> float32x4_t {
+        // Widened by integers, as in `f16_to_f32`: exponent and fraction in f32's places are the number / 2^112.
+        // SAFETY: the caller's, and `self` proves the instructions.
+        unsafe {
+            let bits = vmovl_u16(vld1_u16(p));
+            let magnitude = vandq_u32(bits, vdupq_n_u32(0x7fff));
+            let shifted = vshlq_n_u32::<13>(magnitude);
+            let scaled = vmulq_f32(vreinterpretq_f32_u32(shifted), vdupq_n_f32(f32::from_bits((127 + 112) << 23)));
+            let special = vorrq_u32(shifted, vdupq_n_u32(0x7f80_0000));
+            let is_special = vcgeq_u32(magnitude, vdupq_n_u32(0x7c00));
+            let value = vbslq_u32(is_special, special, vreinterpretq_u32_f32(scaled));
+            let sign = vshlq_n_u32::<16>(vandq_u32(bits, vdupq_n_u32(0x8000)));
+            vreinterpretq_f32_u32(vorrq_u32(value, sign))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> float32x4_t {
+        // SAFETY: the caller's, and `self` proves the instructions.
+        unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p))) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: float32x4_t) {
+        // SAFETY: the caller's, and `self` proves the instructions.
+        unsafe { vst1q_f32(p, v) }
+    }
+
+    operations! {
+        fn splat(x: f32) -> float32x4_t = vdupq_n_f32(x);
+        fn add(a: float32x4_t, b: float32x4_t) -> float32x4_t = vaddq_f32(a, b);
+        fn sub(a: float32x4_t, b: float32x4_t) -> float32x4_t = vsubq_f32(a, b);
+        fn mul(a: float32x4_t, b: float32x4_t) -> float32x4_t = vmulq_f32(a, b);
+        fn div(a: float32x4_t, b: float32x4_t) -> float32x4_t = vdivq_f32(a, b);
+        fn fma(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t = vfmaq_f32(c, a, b);
+        fn fnma(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t = vfmsq_f32(c, a, b);
+        fn min(a: float32x4_t, b: float32x4_t) -> float32x4_t = vminq_f32(a, b);
+        fn max(a: float32x4_t, b: float32x4_t) -> float32x4_t = vmaxq_f32(a, b);
+        fn round(a: float32x4_t) -> float32x4_t = vrndnq_f32(a);
+        fn pow2(n: float32x4_t) -> float32x4_t =
+            vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127))));
+        fn abs(a: float32x4_t) -> float32x4_t = vabsq_f32(a);
+        fn copysign(a: float32x4_t, b: float32x4_t) -> float32x4_t = vbslq_f32(vdupq_n_u32(0x8000_0000), b, a);
+        fn select_lt(a: float32x4_t, b: float32x4_t, yes: float32x4_t, no: float32x4_t) -> float32x4_t =
+            vbslq_f32(vcltq_f32(a, b), yes, no);
+        fn first(a: float32x4_t) -> f32 = vgetq_lane_f32::<0>(a);
+        fn sum(a: float32x4_t) -> f32 = vaddvq_f32(a);
+        fn largest(a: float32x4_t) -> f32 = vmaxvq_f32(a);
+    }
+}
