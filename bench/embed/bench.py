@@ -21,19 +21,19 @@ MODEL = "all-minilm-l6-v2"
 LIMIT = 1e-5  # how far ours may be from float32, anywhere
 
 
-def build():
-    """Builds the worker and the command in release; their paths."""
-    args = ["cargo", "build", "--release", "-p", "lattice-embed", "--example", "embed_worker", "-p", "lattice", "--message-format=json"]
+def build(*target):
+    """Builds a program in release; its path."""
+    args = ["cargo", "build", "--release", *target, "--message-format=json-render-diagnostics"]
     out = subprocess.run(args, cwd=harness.ROOT, stdout=subprocess.PIPE, text=True)
     if out.returncode:
         raise SystemExit("the build failed")
-    built = [m for m in map(json.loads, out.stdout.splitlines()) if m.get("executable")]
-    return {m["target"]["name"]: m["executable"] for m in built}
+    return next(m["executable"] for m in map(json.loads, out.stdout.splitlines()) if m.get("executable"))
 
 
-def model_dir(lattice):
+def catalog_model():
     """Where the catalog's model lies; fetched if it is not there."""
-    rows = json.loads(subprocess.run([lattice, "pull", MODEL, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    command = [build("-p", "lattice"), "pull", MODEL, "--json"]
+    rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return Path(rows[0]["path"])
 
 
@@ -48,11 +48,11 @@ def distance(got, reference):
     return float(np.abs(got - reference).max()), float((got * reference).sum(1).min())
 
 
-def measure(threads, args, programs, model, onnx, names):
+def measure(threads, args, ours, model, onnx):
     """One row a (workload, contestant)."""
     peer = lambda name: [sys.executable, Path(__file__).parent / "peer.py", name, model, "--threads", threads, "--onnx", onnx]
     workers = [harness.Worker(p, peer(p), threads) for p in args.peers]
-    workers.insert(0, harness.Worker("lattice", [programs["embed_worker"], "--model", model, "--threads", threads, *args.ours], threads))
+    workers.insert(0, harness.Worker("lattice", [ours, "--model", model, "--threads", threads], threads))
     oracle = next((w for w in workers if w.name == "st-fp32"), None) or harness.Worker("st-fp32", peer("st-fp32"), threads)
     config = json.loads((model / "config.json").read_text())
     facts = {"versions": {k: v for w in workers for k, v in w.facts.get("versions", {}).items()}, "roof_gflops": oracle.ask(roof=True)["gflops"]}
@@ -64,7 +64,7 @@ def measure(threads, args, programs, model, onnx, names):
             worker.ask(texts=texts, reps=1, vectors=file)
             return np.fromfile(file, "<f4").reshape(len(texts), -1)
 
-        for name in names:
+        for name in args.only:
             texts, reference = workloads.workload(name, args.workloads)
             if reference is None:
                 reference = vectors(oracle, texts)
@@ -107,12 +107,11 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--model", type=Path, help=f"a folder to run instead of the catalog's {MODEL} (BERT with mean pooling, for the peers' sake)")
     ap.add_argument("--workloads", type=Path, default=harness.ROOT.parent / "shared/workloads", help="where E1.json and ref_E1.npy lie; texts are made if they do not")
-    ap.add_argument("--ours", type=shlex.split, default=[], metavar="'ARGS'", help="further arguments of our worker")
     ap.add_argument("--json", action="store_true", help="one object on stdout instead of the tables")
     args = ap.parse_args()
 
-    programs = build()
-    model = (args.model or model_dir(programs["lattice"])).resolve()
+    ours = build("-p", "lattice-embed", "--example", "embed_worker")
+    model = (args.model or catalog_model()).resolve()
     onnx = Path(sys.prefix) / "onnx" / f"{model.name}-{os.stat(model / 'model.safetensors').st_size}"
     head = {
         "machine": harness.machine(), "commit": harness.commit(), "command": shlex.join(["bench/embed/run", *sys.argv[1:]]),
@@ -122,7 +121,7 @@ def main():
         print("\n".join(f"{k}: {v}" for k, v in head.items()))
     rows, facts = [], {}
     for threads in args.threads:
-        more, facts[str(threads)] = measure(threads, args, programs, model, onnx, args.only)
+        more, facts[str(threads)] = measure(threads, args, ours, model, onnx)
         rows += more
     if args.json:
         print(json.dumps(head | {"threads": facts, "rows": rows}, indent=1))
