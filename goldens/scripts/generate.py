@@ -185,7 +185,8 @@ class Float64Mode(TorchFunctionMode):
 def sentence_transformer(case):
     from sentence_transformers import SentenceTransformer
 
-    return SentenceTransformer(str(case), device="cpu").float()
+    # Told at the start: a half-precision checkpoint would otherwise round the modules after it, too.
+    return SentenceTransformer(str(case), device="cpu", model_kwargs={"dtype": torch.float32})
 
 
 def l2(x):

@@ -241,7 +241,10 @@ fn only_sentence(file: &Path) -> Result<(), EmbedError> {
             None | Some(Value::Null) => {}
             Some(Value::String(name)) if name == "sentence_embedding" => {}
             Some(other) => {
-                return Err(EmbedError::settings(file, &format!("{key} {other} is not built, only sentence_embedding")));
+                return Err(EmbedError::settings(
+                    file,
+                    &format!("{key} {other} is not built, only sentence_embedding"),
+                ));
             }
         }
     }

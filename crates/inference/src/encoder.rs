@@ -97,23 +97,22 @@ impl Encoder {
         Ok(sequences.iter().map(&mut take).collect())
     }
 
-    /// One vector a sequence: its modes of pooling, concatenated; then `stages` on the executor. The first `skip`
-    /// tokens of each sequence take no part in the pooling. See [`Encoder::each`] for `done`.
+    /// One vector a sequence: its hidden states pooled in each of `modes`, then `stages` on the executor; the acts that
+    /// these give are joined. The first `skip` tokens of each sequence take no part in the pooling. Results are handed
+    /// to `done` by the sequence's index, in the order of the passes; `done` may stop the rest.
     pub fn embed(
         &self,
         sequences: &[Sequence],
         modes: &[Pooling],
         skip: usize,
-        stages: &(dyn Fn(&Forward, Act) -> Act + Sync),
+        stages: &(dyn Fn(&Forward, Vec<Act>) -> Vec<Act> + Sync),
         done: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<(), InferenceError> {
-        match modes {
-            [mode] => self.each(sequences, &|cx, x| vec![stages(cx, mode.apply(cx, &x, skip))], done),
-            _ => self.each(sequences, &|cx, x| modes.iter().map(|m| m.apply(cx, &x, skip)).collect(), done),
-        }
+        let tail = |cx: &Forward, x: Act| stages(cx, modes.iter().map(|mode| mode.apply(cx, &x, skip)).collect());
+        self.each(sequences, &tail, done)
     }
 
-    /// Logits `[labels]` of each sequence.
+    /// Logits `[labels]` of each sequence; `done` as in [`Encoder::embed`].
     pub fn classify(
         &self,
         sequences: &[Sequence],
@@ -127,8 +126,7 @@ impl Encoder {
         self.each(sequences, &|cx, hidden| vec![head.forward(cx, &hidden)], done)
     }
 
-    /// Runs all sequences in as few passes as the token budget allows and hands over each sequence's result by its
-    /// index, in the order of the passes. `done` may stop the rest.
+    /// Runs all sequences in as few passes as the token budget allows.
     fn each(
         &self,
         sequences: &[Sequence],
