@@ -175,12 +175,7 @@ pub(crate) fn byte_level(dir: &Path, config: &mut TokenizerConfig) -> Result<Pip
     } else {
         json!({"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": false, "use_regex": true})
     };
-    let mut added = added(config, |token| vocab.contains_key(token));
-    if roberta {
-        // "Mask" takes the space before it along.
-        let mask = special(Special::Mask);
-        added.iter_mut().filter(|t| t.content == mask).for_each(|t| t.lstrip = true);
-    }
+    let added = added(config, |token| vocab.contains_key(token));
     let model = guard(|| BPE::builder().vocab_and_merges(vocab.into_iter().collect::<Vocab>(), merges).build());
     Pipeline::new(Parts {
         normalizer: part::<Option<NormalizerWrapper>>(normalizer).map_err(invalid)?.map(Normalizer::Hf),
