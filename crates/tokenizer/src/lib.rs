@@ -27,6 +27,7 @@ mod sentencepiece;
 mod tiktoken;
 mod tokenizer;
 mod vet;
+mod wordpiece;
 
 pub use config::{Side, Special, TokenizerConfig};
 pub use detokenize::Stream;

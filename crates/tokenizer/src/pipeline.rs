@@ -21,6 +21,7 @@ use crate::encoding::{EncodeOptions, Encoding, Truncation};
 use crate::error::TokenizerError;
 use crate::sentencepiece::{self, Segmenter};
 use crate::tiktoken::Ranks;
+use crate::wordpiece::WordPiece;
 
 /// How a word becomes ids.
 pub(crate) enum Model {
@@ -51,6 +52,8 @@ pub(crate) struct Pipeline {
     pub(crate) detokenizer: Detokenizer,
     /// What the post-processor puts before and after a single text, where that is all it does.
     around: Option<(Vec<u32>, Vec<u32>)>,
+    /// A shorter way to the same ids, for BERT.
+    wordpiece: Option<WordPiece>,
 }
 
 /// The parts of a pipeline, as the loaders find them.
@@ -72,6 +75,7 @@ impl Pipeline {
             let mut plain = added.clone();
             plain.set_encode_special_tokens(true);
             let around = around(parts.post_processor.as_ref());
+            let wordpiece = WordPiece::new(&parts);
             Ok(Self {
                 added,
                 plain,
@@ -81,6 +85,7 @@ impl Pipeline {
                 post_processor: parts.post_processor,
                 detokenizer: parts.detokenizer,
                 around,
+                wordpiece,
             })
         })
     }
@@ -134,13 +139,19 @@ impl Pipeline {
         let (before, after): (&[u32], &[u32]) = if options.add_special { (before, after) } else { (&[], &[]) };
         let mut ids = Vec::with_capacity(text.len() / 4 + 4);
         ids.extend_from_slice(before);
-        guard(|| {
-            let pieces = self.segment(text, options.plain)?;
-            for (_, _, tokens) in pieces.get_splits(OffsetReferential::Original, OffsetType::None) {
-                ids.extend(tokens.iter().flatten().map(|t| t.id));
-            }
-            Ok(())
-        })
+        let general = |text: &str, ids: &mut Vec<u32>| {
+            guard(|| {
+                let pieces = self.segment(text, options.plain)?;
+                for (_, _, tokens) in pieces.get_splits(OffsetReferential::Original, OffsetType::None) {
+                    ids.extend(tokens.iter().flatten().map(|t| t.id));
+                }
+                Ok(())
+            })
+        };
+        match &self.wordpiece {
+            Some(wordpiece) => wordpiece.encode(text, &mut ids, general),
+            None => general(text, &mut ids),
+        }
         .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })?;
         let own = ids.len() - before.len();
         let mut removed = 0;
