@@ -1,3 +1,13 @@
 //! The `lattice` command.
 
-fn main() {}
+mod cli;
+mod commands;
+mod error;
+mod executor;
+mod npy;
+mod terminal;
+mod texts;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,50 @@
+//! What can end a command: the errors of the crates below, and those of reading and writing here.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a command failed; the message is what the user reads after `error: `.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    #[error(transparent)]
+    Hub(#[from] hub::HubError),
+    #[error(transparent)]
+    Embed(#[from] embed::EmbedError),
+    #[error(transparent)]
+    Tokenizer(#[from] tokenizer::TokenizerError),
+    #[error(transparent)]
+    Weights(#[from] weights::WeightsError),
+    #[error(transparent)]
+    Model(#[from] models::ModelError),
+    #[error(transparent)]
+    Ops(#[from] ops::OpsError),
+    /// An error about one text, with the place that the text came from.
+    #[error("{place}: {error}")]
+    At { place: String, error: Box<embed::EmbedError> },
+    #[error("cannot write to stdout: {0}")]
+    Stdout(#[from] io::Error),
+    #[error("cannot {verb} {}: {error}", path.display())]
+    File { verb: &'static str, path: PathBuf, error: io::Error },
+    #[error("{place} is not UTF-8 (byte {byte} of the line): convert the text to UTF-8 first")]
+    NotUtf8 { place: String, byte: usize },
+    #[error("there is no GPU executor in this build: use --device cpu, or auto")]
+    NoGpu,
+    #[error(
+        "precision fast is not built: encoders compute in float32 at exact and default alike; leave --precision out"
+    )]
+    NoFast,
+    #[error("there is no text to {verb}: give texts as arguments, in a file (-f FILE), or on stdin")]
+    NoTexts { verb: &'static str },
+    #[error("{word:?} is not a token id: ids are whole numbers, separated by spaces or commas")]
+    NotAnId { word: String },
+    #[error("{}: a tokenizer inside a GGUF file is not built: give a folder with tokenizer.json, or that file", path.display())]
+    GgufTokenizer { path: PathBuf },
+}
+
+impl CliError {
+    /// For `map_err` on what reads and writes files.
+    pub(crate) fn file(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CliError {
+        let path = path.to_owned();
+        move |error| CliError::File { verb, path, error }
+    }
+}

@@ -1,0 +1,69 @@
+//! Which device computes? The only place of the project that picks one.
+
+use crate::error::CliError;
+use clap::ValueEnum;
+use ops::{Cpu, CpuOptions, Isa, Ops};
+use std::sync::Arc;
+
+/// Flags of the commands that compute.
+#[derive(clap::Args, Debug, Clone)]
+pub(crate) struct ExecutorArgs {
+    /// What computes; auto is a GPU where the build has one, else the CPU
+    #[arg(long, value_enum, default_value_t = Device::Auto, help_heading = "Computing")]
+    device: Device,
+    /// Worker threads; without it one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Computing")]
+    threads: Option<u16>,
+    /// Instruction set, at most what this machine has; also LATTICE_ISA
+    #[arg(long, value_name = "NAME", value_parser = parse_isa, help_heading = "Computing")]
+    isa: Option<Isa>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Device {
+    Auto,
+    Cpu,
+    Gpu,
+}
+
+/// How exact the arithmetic is.
+#[derive(clap::Args, Debug, Clone)]
+pub(crate) struct PrecisionArgs {
+    /// How exact the arithmetic is; encoders compute in float32 at exact and default alike, fast is refused
+    #[arg(long, value_enum, default_value_t = Precision::Default, help_heading = "Computing")]
+    precision: Precision,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Precision {
+    Exact,
+    Default,
+    Fast,
+}
+
+impl ExecutorArgs {
+    /// Starts the executor.
+    pub(crate) fn open(&self) -> Result<Arc<dyn Ops>, CliError> {
+        if let Device::Gpu = self.device {
+            return Err(CliError::NoGpu);
+        }
+        let cpu = Cpu::new(&CpuOptions { threads: self.threads.map(usize::from), isa: self.isa })?;
+        tracing::info!(isa = %cpu.isa(), threads = cpu.threads(), "computing on the CPU");
+        Ok(Arc::new(cpu))
+    }
+}
+
+impl PrecisionArgs {
+    /// Refuses what is not built.
+    pub(crate) fn check(&self) -> Result<(), CliError> {
+        match self.precision {
+            Precision::Exact | Precision::Default => Ok(()),
+            Precision::Fast => Err(CliError::NoFast),
+        }
+    }
+}
+
+fn parse_isa(name: &str) -> Result<Isa, String> {
+    let known = || Isa::ALL.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
+    Isa::from_name(name).ok_or_else(|| format!("known are {}", known()))
+}
