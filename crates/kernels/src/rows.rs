@@ -7,19 +7,31 @@ use crate::{Activation, RopeLayout};
 /// Sums that run side by side, to hide the latency of the addition.
 const SIDE: usize = 4;
 
+/// `$body` for each vector of a row of `$len` numbers: `$at` is where it begins, `$n` how many numbers it has. The
+/// whole ones come apart from the last, so that the compiler knows their length.
+macro_rules! vectors {
+    ($lanes:expr, $len:expr, |$at:ident, $n:ident| $body:block) => {
+        let mut $at = 0;
+        while $at + $lanes <= $len {
+            let $n = $lanes;
+            $body
+            $at += $lanes;
+        }
+        if $at < $len {
+            let $n = $len - $at;
+            $body
+        }
+    };
+}
+
 /// `x = function(x)`, number by number; a tail goes through a whole vector too, so its bits are the same anywhere.
 #[inline(always)]
 fn map<S: Simd>(s: S, x: &mut [f32], function: impl Unary) {
-    let mut vectors = x.chunks_exact_mut(S::LANES);
-    for x in &mut vectors {
-        let v = function.apply(s, s.load_part(x, S::LANES));
-        s.store_part(x, S::LANES, v);
-    }
-    let x = vectors.into_remainder();
-    if !x.is_empty() {
-        let v = function.apply(s, s.load_part(x, x.len()));
-        s.store_part(x, x.len(), v);
-    }
+    let len = x.len();
+    vectors!(S::LANES, len, |at, n| {
+        let v = function.apply(s, s.load_part(&x[at..], n));
+        s.store_part(&mut x[at..], n, v);
+    });
 }
 
 /// A function of two numbers, on vectors.
@@ -30,17 +42,12 @@ trait Binary: Copy {
 /// `y = function(y, x)`, number by number.
 #[inline(always)]
 fn zip<S: Simd>(s: S, y: &mut [f32], x: &[f32], function: impl Binary) {
-    let mut ys = y.chunks_exact_mut(S::LANES);
-    let mut xs = x.chunks_exact(S::LANES);
-    for (y, x) in (&mut ys).zip(&mut xs) {
-        let v = function.apply(s, s.load_part(y, S::LANES), s.load_part(x, S::LANES));
-        s.store_part(y, S::LANES, v);
-    }
-    let (y, x) = (ys.into_remainder(), xs.remainder());
-    if !y.is_empty() {
-        let v = function.apply(s, s.load_part(y, y.len()), s.load_part(x, x.len()));
-        s.store_part(y, y.len(), v);
-    }
+    let len = y.len();
+    let x = &x[..len];
+    vectors!(S::LANES, len, |at, n| {
+        let v = function.apply(s, s.load_part(&y[at..], n), s.load_part(&x[at..], n));
+        s.store_part(&mut y[at..], n, v);
+    });
 }
 
 macro_rules! binary {
@@ -170,23 +177,27 @@ pub(crate) fn layer_norm<S: Simd>(s: S, x: &[f32], weight: &[f32], bias: Option<
     if x.is_empty() {
         return;
     }
-    let mean = sum(s, x, x, Plain) / x.len() as f32;
+    let len = x.len();
+    let (weight, y) = (&weight[..len], &mut y[..len]);
+    let mean = s.splat(sum(s, x, x, Plain) / len as f32);
     // y holds the centred numbers until their size is known.
-    let center = s.splat(mean);
-    for (y, x) in y.chunks_mut(S::LANES).zip(x.chunks(S::LANES)) {
-        s.store_part(y, y.len(), s.sub(s.load_part(x, x.len()), center));
-    }
-    let variance = sum_squares(s, y) / x.len() as f32;
-    let inverse = s.splat(1.0 / (variance + eps).sqrt());
-    match bias {
+    vectors!(S::LANES, len, |at, n| {
+        s.store_part(&mut y[at..], n, s.sub(s.load_part(&x[at..], n), mean));
+    });
+    let inverse = s.splat(1.0 / (sum_squares(s, y) / len as f32 + eps).sqrt());
+    match bias.map(|bias| &bias[..len]) {
         Some(bias) => {
-            for ((y, weight), bias) in y.chunks_mut(S::LANES).zip(weight.chunks(S::LANES)).zip(bias.chunks(S::LANES)) {
-                let n = y.len();
-                let v = s.mul(s.load_part(y, n), inverse);
-                s.store_part(y, n, s.fma(v, s.load_part(weight, n), s.load_part(bias, n)));
-            }
+            vectors!(S::LANES, len, |at, n| {
+                let v = s.mul(s.load_part(&y[at..], n), inverse);
+                s.store_part(&mut y[at..], n, s.fma(v, s.load_part(&weight[at..], n), s.load_part(&bias[at..], n)));
+            });
         }
-        None => scale_by_weight(s, inverse, weight, y),
+        None => {
+            vectors!(S::LANES, len, |at, n| {
+                let v = s.mul(s.load_part(&y[at..], n), inverse);
+                s.store_part(&mut y[at..], n, s.mul(v, s.load_part(&weight[at..], n)));
+            });
+        }
     }
 }
 
@@ -195,18 +206,13 @@ pub(crate) fn rms_norm<S: Simd>(s: S, x: &[f32], weight: &[f32], eps: f32, y: &m
     if x.is_empty() {
         return;
     }
-    y.copy_from_slice(x);
-    let inverse = s.splat(1.0 / (sum_squares(s, x) / x.len() as f32 + eps).sqrt());
-    scale_by_weight(s, inverse, weight, y);
-}
-
-/// `y = y · factor · weight`.
-#[inline(always)]
-fn scale_by_weight<S: Simd>(s: S, factor: S::V, weight: &[f32], y: &mut [f32]) {
-    for (y, weight) in y.chunks_mut(S::LANES).zip(weight.chunks(S::LANES)) {
-        let n = y.len();
-        s.store_part(y, n, s.mul(s.mul(s.load_part(y, n), factor), s.load_part(weight, n)));
-    }
+    let len = x.len();
+    let inverse = s.splat(1.0 / (sum_squares(s, x) / len as f32 + eps).sqrt());
+    let (weight, y) = (&weight[..len], &mut y[..len]);
+    vectors!(S::LANES, len, |at, n| {
+        let v = s.mul(s.load_part(&x[at..], n), inverse);
+        s.store_part(&mut y[at..], n, s.mul(v, s.load_part(&weight[at..], n)));
+    });
 }
 
 #[inline(always)]
@@ -235,18 +241,18 @@ pub(crate) fn softmax<S: Simd>(s: S, row: &mut [f32]) {
         return;
     }
     let max = largest(s, row);
-    let (origin, mut total) = (s.splat(max), s.splat(0.0));
-    for x in row.chunks_mut(S::LANES) {
-        let n = x.len();
-        s.store_part(x, n, exp_below_one(s, s.sub(s.load_part(x, n), origin)));
-        total = s.add(total, s.load_part(x, n));
-    }
+    let (origin, len, mut total) = (s.splat(max), row.len(), s.splat(0.0));
+    vectors!(S::LANES, len, |at, n| {
+        let v = exp_below_one(s, s.sub(s.load_part(&row[at..], n), origin));
+        s.store_part(&mut row[at..], n, v);
+        total = s.add(total, s.load_part(&row[at..], n));
+    });
     // A division, not a product with 1 / total: a row of one number must become exactly 1.
     let total = s.splat(s.sum(total));
-    for x in row.chunks_mut(S::LANES) {
-        let n = x.len();
-        s.store_part(x, n, s.div(s.load_part(x, n), total));
-    }
+    vectors!(S::LANES, len, |at, n| {
+        let v = s.div(s.load_part(&row[at..], n), total);
+        s.store_part(&mut row[at..], n, v);
+    });
 }
 
 /// The largest number of a row; NaN or not where there are NaNs.
