@@ -3,7 +3,7 @@
 mod common;
 
 use common::{bits, difference, every_fast_isa, every_isa, random, scalar};
-use lattice_kernels::{Activation, Epilogue, Kernels, Packed, Rows, Stored, Window};
+use lattice_kernels::{Activation, Epilogue, Kernels, Packed, Rows, Stored, Window, bf16_to_f32, f16_to_f32};
 
 const STORED: [Stored; 3] = [Stored::F32, Stored::F16, Stored::Bf16];
 
@@ -124,6 +124,24 @@ fn tiles_of_rows_and_panels_make_up_the_whole_bit_for_bit() {
                 }
             }
             assert_eq!(bits(&y), bits(&want), "{} split at row {at_row} and panel {at_panel}", kernels.isa());
+        }
+    }
+}
+
+#[test]
+fn every_sixteen_bit_number_is_loaded_as_itself() {
+    for kernels in every_isa() {
+        for (stored, widen) in [(Stored::F16, f16_to_f32 as fn(u16) -> f32), (Stored::Bf16, bf16_to_f32)] {
+            let w = Packed::new(kernels, stored, 1 << 16, 1, |row, number| number[0] = widen(row as u16));
+            let y = product(kernels, Rows::dense(&[1.0], 1), &w, &Epilogue::default());
+            for (bits, y) in y.iter().enumerate() {
+                let want = widen(bits as u16);
+                assert!(
+                    *y == want || y.is_nan() && want.is_nan(),
+                    "{} {stored:?} {bits:#x}: {y}, not {want}",
+                    kernels.isa()
+                );
+            }
         }
     }
 }
