@@ -4,8 +4,9 @@
 //! (an executor's overrides against the defaults that compose plain operations, by way of [`Unfused`]) and *bench*.
 //! A new operation, format, instruction set or device adds rows here.
 
+use crate::state::{Delta, KvCache, KvFormat, KvSpec, Past, Routing, State, StateCache, StateSpec};
 use crate::value::{Act, Key, Linear, Norm, NormKind, Span, Table, Vector, Weight};
-use crate::vocabulary::{Attention, Ops, OpsError, Pool, Rope};
+use crate::vocabulary::{Attention, Expert, Ops, OpsError, Pool, Rope};
 use kernels::{Activation, Mask, RopeLayout};
 use weights::Tensor;
 
@@ -139,6 +140,8 @@ pub fn cases() -> Vec<Case> {
     matrices(&mut table);
     row_by_row(&mut table);
     attention(&mut table);
+    with_state(&mut table);
+    mixtures(&mut table);
     table.0
 }
 
@@ -330,6 +333,107 @@ fn attention(table: &mut Rows) {
     }
 }
 
+/// A sequence in two parts, the second after the first's past; the result is the second part's.
+fn with_state(table: &mut Rows) {
+    struct Row(&'static str, usize, usize, usize, Mask, Option<f32>);
+    let rows = [
+        Row("causal", 4, 2, 64, Mask::Causal, None),
+        Row("causal softcap", 3, 1, 20, Mask::Causal, Some(10.0)),
+        Row("causal window", 2, 2, 16, Mask::Window { left: 40, right: 0 }, None),
+    ];
+    for Row(name, heads, kv_heads, head_dim, mask, softcap) in rows {
+        for (past, len) in [(0, 1), (5, 1), (64, 1), (100, 7), (33, 70), (0, 130)] {
+            for format in [KvFormat::F32, KvFormat::F16] {
+                let case = format!("attend_cached {name} {heads}/{kv_heads}x{head_dim} {past}+{len} {format:?}");
+                table.add(case, 4e-6, (0.0, 0.0), move |_, random| {
+                    let mut values = |rows: usize, heads: usize| random.values(rows * heads * head_dim, 2.0);
+                    let parts = [past, len].map(|n| (values(n, heads), values(n, kv_heads), values(n, kv_heads)));
+                    let scale = (head_dim as f32).powf(-0.5);
+                    let attention = Attention { heads, kv_heads, head_dim, scale, mask, softcap, bias: None };
+                    let spec = KvSpec { pages: 16, page_tokens: 16, kv_heads, head_dim, format };
+                    Box::new(move |ops| {
+                        let cache = ops.kv_cache(spec);
+                        let mut last = None;
+                        for (before, (q, k, v)) in [0, past].into_iter().zip(&parts).filter(|(_, p)| !p.0.is_empty()) {
+                            let rows = q.len() / (heads * head_dim);
+                            let act = |x: &[f32]| ops.input(rows, x.len() / rows, x.to_vec());
+                            let span = [Span { start: 0, len: rows }];
+                            // Pages out of order, as an engine deals them.
+                            let pages = (0..16).map(|i| (i * 7 + 3) % 16).collect();
+                            let place = [Past { tokens: before, pages, slot: 0 }];
+                            let kv = (act(k), act(v));
+                            let kv = Some((&kv.0, &kv.1));
+                            last = Some(ops.attend_cached(&act(q), kv, &attention, &span, &place, &cache));
+                        }
+                        last.expect("the second part has rows")
+                    })
+                });
+            }
+        }
+    }
+    for (key_heads, value_heads, key_dim, value_dim, kernel) in [(2, 4, 16, 8, 4), (1, 1, 5, 7, 2)] {
+        for (past, len) in [(0, 1), (3, 1), (1, 9), (70, 65)] {
+            let case = format!("delta {key_heads}/{value_heads}x{key_dim}x{value_dim} {past}+{len}");
+            table.add(case, 1e-5, (0.0, 0.0), move |ops, random| {
+                let channels = 2 * key_heads * key_dim + value_heads * value_dim;
+                let delta = Delta {
+                    key_heads,
+                    value_heads,
+                    key_dim,
+                    value_dim,
+                    kernel,
+                    convolution: vector(ops, random, channels * kernel, 0.0),
+                    a_log: vector(ops, random, value_heads, 0.0),
+                    dt_bias: vector(ops, random, value_heads, -1.0),
+                };
+                let parts =
+                    [past, len].map(|n| [channels, value_heads, value_heads].map(|c| random.values(n * c, 1.0)));
+                let heads = value_heads;
+                let spec = StateSpec { slots: 2, channels, kernel, heads, key_dim, value_dim };
+                Box::new(move |ops| {
+                    let cache = ops.state_cache(spec);
+                    let mut last = None;
+                    for (before, part) in [0, past].into_iter().zip(&parts).filter(|(_, p)| !p[0].is_empty()) {
+                        let rows = part[0].len() / channels;
+                        let [qkv, a, b] = [0, 1, 2].map(|i| ops.input(rows, part[i].len() / rows, part[i].clone()));
+                        let past = [Past { tokens: before, pages: [].into(), slot: 1 }];
+                        let span = [Span { start: 0, len: rows }];
+                        last = Some(ops.delta(&qkv, &a, &b, &delta, &span, Some((&cache, &past))));
+                    }
+                    last.expect("the second part has rows")
+                })
+            });
+        }
+    }
+}
+
+fn mixtures(table: &mut Rows) {
+    for (rows, hidden, inner, count, active, renormalize) in [(1, 16, 8, 4, 2, true), (9, 33, 20, 8, 3, false)] {
+        table.add(
+            format!("experts {rows}x{hidden}x{inner} {active} of {count}"),
+            1e-5,
+            (0.0, 0.0),
+            move |ops, random| {
+                let experts: Vec<Expert> = (0..count)
+                    .map(|_| Expert {
+                        gate: linear(ops, random, shape(rows, hidden, inner), "F32"),
+                        up: linear(ops, random, shape(rows, hidden, inner), "F32"),
+                        down: linear(ops, random, shape(rows, inner, hidden), "F32"),
+                    })
+                    .collect();
+                let x = ops.input(rows, hidden, random.values(rows * hidden, 1.0));
+                let scores = ops.input(rows, count, random.values(rows * count, 2.0));
+                let routing = Routing { active, renormalize };
+                Box::new(move |ops| ops.experts(&x, &scores, routing, &experts, Activation::Silu))
+            },
+        );
+    }
+    table.add("scale 5x33".into(), 0.0, (0.0, 0.0), move |_, random| {
+        let x = random.values(5 * 33, 3.0);
+        Box::new(move |ops| ops.scale(ops.input(5, 33, x.clone()), 1.7))
+    });
+}
+
 /// An executor without its overrides: the defaults of [`Ops`] compose its plain operations.
 pub struct Unfused<'a>(pub &'a dyn Ops);
 
@@ -369,6 +473,43 @@ impl Ops for Unfused<'_> {
     }
     fn attend(&self, q: &Act, k: &Act, v: &Act, attention: &Attention, spans: &[Span]) -> Act {
         self.0.attend(q, k, v, attention, spans)
+    }
+    fn kv_cache(&self, spec: KvSpec) -> KvCache {
+        self.0.kv_cache(spec)
+    }
+    fn attend_cached(
+        &self,
+        q: &Act,
+        kv: Option<(&Act, &Act)>,
+        attention: &Attention,
+        spans: &[Span],
+        pasts: &[Past],
+        cache: &KvCache,
+    ) -> Act {
+        self.0.attend_cached(q, kv, attention, spans, pasts, cache)
+    }
+    fn state_cache(&self, spec: StateSpec) -> StateCache {
+        self.0.state_cache(spec)
+    }
+    fn delta(
+        &self,
+        qkv: &Act,
+        a: &Act,
+        b: &Act,
+        delta: &Delta,
+        spans: &[Span],
+        states: Option<(&StateCache, &[Past])>,
+    ) -> Act {
+        self.0.delta(qkv, a, b, delta, spans, states)
+    }
+    fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError> {
+        self.0.read_state(cache, slot)
+    }
+    fn experts(&self, x: &Act, scores: &Act, routing: Routing, experts: &[Expert], kind: Activation) -> Act {
+        self.0.experts(x, scores, routing, experts, kind)
+    }
+    fn scale(&self, x: Act, factor: f32) -> Act {
+        self.0.scale(x, factor)
     }
     fn rows(&self, x: &Act, rows: &[u32]) -> Act {
         self.0.rows(x, rows)

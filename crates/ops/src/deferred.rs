@@ -3,8 +3,9 @@
 //! A model that gives the same bits here as on the executor inside, with one submit a forward pass, never waits in the
 //! middle of its forward pass.
 
+use crate::state::{Delta, KvCache, KvSpec, Past, Routing, State, StateCache, StateSpec};
 use crate::value::{Act, Linear, Norm, Span, Table, Vector, Weight};
-use crate::vocabulary::{Attention, Ops, OpsError, Pool, Rope};
+use crate::vocabulary::{Attention, Expert, Ops, OpsError, Pool, Rope};
 use kernels::Activation;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -42,6 +43,12 @@ impl Deferred {
     /// How often the queue was run.
     pub fn submits(&self) -> usize {
         self.submits.load(Ordering::Relaxed)
+    }
+
+    fn submit(&self) {
+        self.submits.fetch_add(1, Ordering::Relaxed);
+        let queue = std::mem::take(&mut *self.queue.lock().expect("no panics under this lock"));
+        queue.into_iter().for_each(|run| run());
     }
 
     fn record(&self, rows: usize, cols: usize, run: impl FnOnce(&dyn Ops) -> Act + Send + 'static) -> Act {
@@ -114,6 +121,64 @@ impl Ops for Deferred {
         self.record(q.rows(), q.cols(), move |ops| ops.attend(&a.act(), &b.act(), &c.act(), &attention, &spans))
     }
 
+    fn kv_cache(&self, spec: KvSpec) -> KvCache {
+        self.inner.kv_cache(spec)
+    }
+
+    fn attend_cached(
+        &self,
+        q: &Act,
+        kv: Option<(&Act, &Act)>,
+        attention: &Attention,
+        spans: &[Span],
+        pasts: &[Past],
+        cache: &KvCache,
+    ) -> Act {
+        let (a, kv) = (Slot::of(q), kv.map(|(k, v)| (Slot::of(k), Slot::of(v))));
+        let (attention, spans, pasts, cache) = (attention.clone(), spans.to_vec(), pasts.to_vec(), cache.clone());
+        self.record(q.rows(), q.cols(), move |ops| {
+            let kv = kv.map(|(k, v)| (k.act(), v.act()));
+            ops.attend_cached(&a.act(), kv.as_ref().map(|(k, v)| (k, v)), &attention, &spans, &pasts, &cache)
+        })
+    }
+
+    fn state_cache(&self, spec: StateSpec) -> StateCache {
+        self.inner.state_cache(spec)
+    }
+
+    fn delta(
+        &self,
+        qkv: &Act,
+        a: &Act,
+        b: &Act,
+        delta: &Delta,
+        spans: &[Span],
+        states: Option<(&StateCache, &[Past])>,
+    ) -> Act {
+        let (qkv, a, b) = (Slot::of(qkv), Slot::of(a), Slot::of(b));
+        let rows = spans.iter().map(|s| s.len).sum();
+        let (delta, spans, states) = (delta.clone(), spans.to_vec(), states.map(|(c, p)| (c.clone(), p.to_vec())));
+        self.record(rows, delta.value_heads * delta.value_dim, move |ops| {
+            let states = states.as_ref().map(|(cache, pasts)| (cache, &pasts[..]));
+            ops.delta(&qkv.act(), &a.act(), &b.act(), &delta, &spans, states)
+        })
+    }
+
+    fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError> {
+        self.submit();
+        self.inner.read_state(cache, slot)
+    }
+
+    fn experts(&self, x: &Act, scores: &Act, routing: Routing, experts: &[Expert], kind: Activation) -> Act {
+        let (a, b, experts) = (Slot::of(x), Slot::of(scores), experts.to_vec());
+        self.record(x.rows(), x.cols(), move |ops| ops.experts(&a.act(), &b.act(), routing, &experts, kind))
+    }
+
+    fn scale(&self, x: Act, factor: f32) -> Act {
+        let slot = Slot::of(&x);
+        self.record(x.rows(), x.cols(), move |ops| ops.scale(slot.act(), factor))
+    }
+
     fn rows(&self, x: &Act, rows: &[u32]) -> Act {
         let (slot, rows) = (Slot::of(x), rows.to_vec());
         self.record(rows.len(), x.cols(), move |ops| ops.rows(&slot.act(), &rows))
@@ -125,9 +190,7 @@ impl Ops for Deferred {
     }
 
     fn read(&self, x: &Act) -> Result<Vec<f32>, OpsError> {
-        self.submits.fetch_add(1, Ordering::Relaxed);
-        let queue = std::mem::take(&mut *self.queue.lock().expect("no panics under this lock"));
-        queue.into_iter().for_each(|run| run());
+        self.submit();
         self.inner.read(&Slot::of(x).act())
     }
 

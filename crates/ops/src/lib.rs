@@ -8,11 +8,13 @@
 pub mod contract;
 mod cpu;
 mod deferred;
+mod state;
 mod value;
 mod vocabulary;
 
 pub use cpu::{Cpu, CpuOptions};
 pub use deferred::Deferred;
 pub use kernels::{Activation, Isa, Mask, RopeLayout};
+pub use state::{Delta, KvCache, KvFormat, KvSpec, Past, Routing, State, StateCache, StateSpec};
 pub use value::{Act, Key, Linear, Norm, NormKind, Span, Table, Vector, Weight};
-pub use vocabulary::{Attention, Ops, OpsError, Pool, Rope};
+pub use vocabulary::{Attention, Expert, Ops, OpsError, Pool, Rope};

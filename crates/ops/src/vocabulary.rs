@@ -4,6 +4,7 @@
 //! compares override and default. Shapes that do not fit are bugs of the model and panic; what the world can do wrong
 //! (a format that cannot be multiplied, a lost device) is an [`OpsError`].
 
+use crate::state::{Delta, KvCache, KvSpec, Past, Routing, State, StateCache, StateSpec};
 use crate::value::{Act, Linear, Norm, Span, Table, Vector, Weight};
 use kernels::{Activation, Mask, RopeLayout};
 use weights::Tensor;
@@ -69,6 +70,17 @@ pub struct Rope {
     pub layout: RopeLayout,
 }
 
+/// One expert of a mixture.
+#[derive(Clone, Debug)]
+pub struct Expert {
+    /// `[inner, hidden]`.
+    pub gate: Linear,
+    /// `[inner, hidden]`.
+    pub up: Linear,
+    /// `[hidden, inner]`.
+    pub down: Linear,
+}
+
 /// How a sequence's rows become one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pool {
@@ -123,6 +135,46 @@ pub trait Ops: Send + Sync {
 
     /// Attention within each span: q `[rows, heads · dim]`, k and v `[rows, kv_heads · dim]`, result as q.
     fn attend(&self, q: &Act, k: &Act, v: &Act, attention: &Attention, spans: &[Span]) -> Act;
+
+    /// Room for the keys and values of one layer.
+    fn kv_cache(&self, spec: KvSpec) -> KvCache;
+
+    /// Attention over each sequence's past and its own rows, one [`Past`] a span. `kv` are the rows' keys and values,
+    /// which are stored first; without them (a layer that shares another's) they are there already.
+    fn attend_cached(
+        &self,
+        q: &Act,
+        kv: Option<(&Act, &Act)>,
+        attention: &Attention,
+        spans: &[Span],
+        pasts: &[Past],
+        cache: &KvCache,
+    ) -> Act;
+
+    /// Room for the recurrent states of one layer.
+    fn state_cache(&self, spec: StateSpec) -> StateCache;
+
+    /// A gated delta net: qkv `[rows, channels]`, a and b `[rows, value_heads]`, result `[rows, value_heads · value_dim]`.
+    /// `states` holds what the spans' pasts left and takes what they leave; without it every span starts afresh.
+    fn delta(
+        &self,
+        qkv: &Act,
+        a: &Act,
+        b: &Act,
+        delta: &Delta,
+        spans: &[Span],
+        states: Option<(&StateCache, &[Past])>,
+    ) -> Act;
+
+    /// A sequence's recurrent state. Waits, as [`Ops::read`] does.
+    fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError>;
+
+    /// Mixture of experts: `Σ pᵢ · downᵢ(kind(gateᵢ x) · upᵢ x)` over the experts that the row's `scores`
+    /// (`[rows, experts]`, logits) choose.
+    fn experts(&self, x: &Act, scores: &Act, routing: Routing, experts: &[Expert], kind: Activation) -> Act;
+
+    /// `factor · x`.
+    fn scale(&self, x: Act, factor: f32) -> Act;
 
     /// The named rows, in that order.
     fn rows(&self, x: &Act, rows: &[u32]) -> Act;

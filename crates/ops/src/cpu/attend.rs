@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::cell::RefCell;
 
 thread_local! {
-    static SCRATCH: RefCell<AttendScratch> = RefCell::default();
+    pub(super) static SCRATCH: RefCell<AttendScratch> = RefCell::default();
 }
 
 /// Tasks with less arithmetic in all than this are not worth waking a thread for.
@@ -29,7 +29,8 @@ impl Cpu {
         let bias = attention.bias.as_ref().map(|b| vector(b).chunks_exact(b.len / heads).collect::<Vec<_>>());
         self.act(q.rows(), q.cols(), |out| {
             let tasks = by_span_and_head(Window::dense(out, q.cols()), spans, head_dim);
-            let run = |(span, head, window): (Span, usize, Window<'_>)| {
+            let run = |(index, head, window): (usize, usize, Window<'_>)| {
+                let span = spans[index];
                 let kv_head = head / (heads / kv_heads);
                 let task = Attend {
                     q: part(q, span, head),
@@ -52,18 +53,22 @@ impl Cpu {
     }
 }
 
-/// The part of the result that each sequence and head writes.
-fn by_span_and_head<'a>(window: Window<'a>, spans: &[Span], head_dim: usize) -> Vec<(Span, usize, Window<'a>)> {
+/// The part of the result that each span (by its index) and head writes.
+pub(super) fn by_span_and_head<'a>(
+    window: Window<'a>,
+    spans: &[Span],
+    head_dim: usize,
+) -> Vec<(usize, usize, Window<'a>)> {
     let mut tasks = Vec::new();
     let (mut below, mut row) = (window, 0);
-    for &span in spans {
+    for (index, span) in spans.iter().enumerate() {
         assert_eq!(span.start, row, "spans cover the rows in order");
         let (mut right, rest) = below.split_rows(span.len);
         (below, row) = (rest, row + span.len);
         for head in 0..right.cols() / head_dim {
             let (window, rest) = right.split_cols(head_dim);
             right = rest;
-            tasks.push((span, head, window));
+            tasks.push((index, head, window));
         }
     }
     assert_eq!(below.rows(), 0, "spans cover all rows");

@@ -5,10 +5,14 @@
 
 mod attend;
 mod buffers;
+mod cache;
+mod delta;
+mod experts;
 mod linear;
 
+use crate::state::{Delta, KvCache, KvSpec, Past, Routing, State, StateCache, StateSpec};
 use crate::value::{Act, Linear, Norm, NormKind, Span, Table, Vector, Weight};
-use crate::vocabulary::{Attention, Ops, OpsError, Pool, Rope};
+use crate::vocabulary::{Attention, Expert, Ops, OpsError, Pool, Rope};
 use buffers::{Buffers, Host};
 use kernels::{Activation, Isa, Kernels};
 use rayon::prelude::*;
@@ -191,6 +195,50 @@ impl Ops for Cpu {
 
     fn attend(&self, q: &Act, k: &Act, v: &Act, attention: &Attention, spans: &[Span]) -> Act {
         self.attention(q, k, v, attention, spans)
+    }
+
+    fn kv_cache(&self, spec: KvSpec) -> KvCache {
+        KvCache { spec, memory: Weight::new(cache::Pages::new(spec)) }
+    }
+
+    fn attend_cached(
+        &self,
+        q: &Act,
+        kv: Option<(&Act, &Act)>,
+        attention: &Attention,
+        spans: &[Span],
+        pasts: &[Past],
+        cache: &KvCache,
+    ) -> Act {
+        self.attention_over_pages(q, kv, attention, spans, pasts, cache)
+    }
+
+    fn state_cache(&self, spec: StateSpec) -> StateCache {
+        StateCache { spec, memory: Weight::new(delta::Slots::new(spec)) }
+    }
+
+    fn delta(
+        &self,
+        qkv: &Act,
+        a: &Act,
+        b: &Act,
+        delta: &Delta,
+        spans: &[Span],
+        states: Option<(&StateCache, &[Past])>,
+    ) -> Act {
+        self.delta_net(qkv, a, b, delta, spans, states)
+    }
+
+    fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError> {
+        Ok(cache.memory.inner::<delta::Slots>().read(slot))
+    }
+
+    fn experts(&self, x: &Act, scores: &Act, routing: Routing, experts: &[Expert], kind: Activation) -> Act {
+        self.mixture(x, scores, routing, experts, kind)
+    }
+
+    fn scale(&self, x: Act, factor: f32) -> Act {
+        self.map(x, |_, rows| self.kernels.scale(rows, factor))
     }
 
     fn rows(&self, x: &Act, rows: &[u32]) -> Act {
