@@ -278,6 +278,10 @@ unsafe fn fixed_tile<S: Simd, T: Load, const ROWS: usize, const PANELS: usize>(s
             }
         }
         for _ in 0..depth {
+            if PANELS == 1 {
+                // The hardware's prefetch of a single stream ends at a page: stay one ahead of it.
+                s.prefetch(b.wrapping_add(4096 / size_of::<T>()));
+            }
             let mut weights = [[s.splat(0.0); 2]; PANELS];
             for panel in 0..PANELS {
                 for v in 0..2 {

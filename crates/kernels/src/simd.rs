@@ -33,6 +33,8 @@ pub(crate) trait Simd: Copy {
     /// `LANES` numbers can be written at `p`, at any alignment.
     unsafe fn store(self, p: *mut f32, v: Self::V);
 
+    /// Asks for the cache line at `p`, which need not be memory.
+    fn prefetch<T>(self, p: *const T);
     fn splat(self, x: f32) -> Self::V;
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;

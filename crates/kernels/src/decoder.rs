@@ -1,0 +1,147 @@
+//! Which kernels do decoders need besides those of encoders? The checked methods of [`Kernels`] for attention over
+//! pages, weights in the blocks of their file, and gated delta nets.
+
+use std::ops::Range;
+
+use weights::Format;
+
+use crate::blocks::DOT_FORMATS;
+use crate::pages::KEYS_ABREAST;
+use crate::{
+    AttendScratch, Blocks, DeltaRows, Epilogue, Kernels, KvSliceMut, PagedAttend, QuantizedRows, Rows, ShortConv,
+    Support, Window,
+};
+
+impl Kernels {
+    /// Attention over keys and values in pages, for the query heads of one group: `out` is
+    /// `[queries, group * value_dim]`. A query that sees no key gets zeros. What lies behind the last key does not
+    /// matter.
+    ///
+    /// A query's result depends on nothing but the query and the keys that it sees: its bits are the same in one call
+    /// for a whole prompt, in chunks of any size, and token by token.
+    ///
+    /// # Panics
+    /// If shapes differ, pages are missing, or pages differ in their element type.
+    pub fn attend_paged(&self, task: &PagedAttend<'_>, scratch: &mut AttendScratch, out: Window<'_>) {
+        task.check(&out);
+        // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
+        unsafe { (self.pointers.attend_paged)(task, scratch, out) }
+    }
+
+    /// Writes the keys `[tokens, dim]` of consecutive tokens into a page, from token `at` of the page on.
+    ///
+    /// # Panics
+    /// If the page is no whole number of sixteens of keys, or ends before them.
+    pub fn write_keys(&self, keys: KvSliceMut<'_>, at: usize, rows: Rows<'_>) {
+        let tokens = keys.len().checked_div(rows.cols()).unwrap_or(0);
+        assert!(tokens * rows.cols() == keys.len() && tokens.is_multiple_of(KEYS_ABREAST), "a page of {tokens} keys");
+        assert!(rows.rows() <= tokens && at <= tokens - rows.rows(), "{} keys at {at} of {tokens}", rows.rows());
+        // SAFETY: tables are handed out where the machine has the instructions; the place was checked.
+        unsafe { (self.pointers.write_keys)(keys, at, rows) }
+    }
+
+    /// Writes the values `[tokens, value_dim]` of consecutive tokens into a page, from token `at` of the page on.
+    ///
+    /// # Panics
+    /// If the page ends before them.
+    pub fn write_values(&self, values: KvSliceMut<'_>, at: usize, rows: Rows<'_>) {
+        let tokens = values.len().checked_div(rows.cols()).unwrap_or(0);
+        assert!(rows.rows() <= tokens && at <= tokens - rows.rows(), "{} values at {at} of {tokens}", rows.rows());
+        // SAFETY: tables are handed out where the machine has the instructions; the place was checked.
+        unsafe { (self.pointers.write_values)(values, at, rows) }
+    }
+
+    /// Which products with weights of this format there are.
+    pub fn supports(&self, format: Format) -> Support {
+        Support { exact: format.row().decode.is_some(), dot: DOT_FORMATS.contains(&format) }
+    }
+
+    /// `y = epilogue(x · Wᵀ)` in f32 on exactly decoded weights, for some rows and some output features.
+    ///
+    /// `x` is `[rows, ins]`, `y` is `[rows, outs.len()]`. Each number is one chain of fused multiply-adds in the order
+    /// of `ins`, as in [`Kernels::matmul`] of weights packed as f32 and with the same bits, whatever the number of rows
+    /// and the range. Decoding costs as much as some ten rows; give it all rows in one call.
+    ///
+    /// # Panics
+    /// If shapes differ.
+    pub fn matmul_blocks(
+        &self,
+        x: Rows<'_>,
+        w: &Blocks<'_>,
+        outs: Range<usize>,
+        y: Window<'_>,
+        epilogue: &Epilogue<'_>,
+        scratch: &mut AttendScratch,
+    ) {
+        check_product((x.rows(), x.cols()), w, &outs, &y, epilogue);
+        // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
+        unsafe { (self.pointers.matmul_blocks)(x, w, outs, y, epilogue, scratch) }
+    }
+
+    /// Rounds activations to 8 bits, with a scale for each 32 of a row. Groups with a number that is not finite get a
+    /// scale that is not.
+    ///
+    /// # Panics
+    /// If a row is no whole number of groups of 32.
+    pub fn quantize_rows(&self, x: Rows<'_>, to: &mut QuantizedRows) {
+        to.resize(x.rows(), x.cols());
+        // SAFETY: tables are handed out where the machine has the instructions; `to` has the shape of x.
+        unsafe { (self.pointers.quantize_rows)(x, to) }
+    }
+
+    /// `y = epilogue(x · Wᵀ)` with products in integers, for some output features: exact but for the rounding of the
+    /// activations to 8 bits. For few rows: weights are read once, in order, and unpacked once for eight rows.
+    ///
+    /// `y` is `[x.rows(), outs.len()]`. A row's bits do not depend on the others.
+    ///
+    /// # Panics
+    /// If shapes differ, or [`Kernels::supports`] says no.
+    pub fn dot_blocks(
+        &self,
+        x: &QuantizedRows,
+        w: &Blocks<'_>,
+        outs: Range<usize>,
+        y: Window<'_>,
+        epilogue: &Epilogue<'_>,
+        scratch: &mut AttendScratch,
+    ) {
+        assert!(self.supports(w.format()).dot, "no integer products with {}", w.format());
+        check_product((x.rows(), x.cols()), w, &outs, &y, epilogue);
+        // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
+        unsafe { (self.pointers.dot_blocks)(x, w, outs, y, epilogue, scratch) }
+    }
+
+    /// A causal convolution of each channel followed by SiLU; `out` is `[tokens, channels]`. Chunks of any size give
+    /// the same bits.
+    ///
+    /// # Panics
+    /// If shapes differ, or the kernel is longer than 16.
+    pub fn short_conv(&self, task: ShortConv<'_>, out: Window<'_>) {
+        task.check(&out);
+        // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
+        unsafe { (self.pointers.short_conv)(task, out) }
+    }
+
+    /// The gated delta rule of one value head, token by token; `out` is `[tokens, dv]`. Chunks of any size give the
+    /// same bits.
+    ///
+    /// # Panics
+    /// If shapes differ.
+    pub fn delta_rows(&self, task: DeltaRows<'_>, out: Window<'_>) {
+        task.check(&out);
+        // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
+        unsafe { (self.pointers.delta_rows)(task, out) }
+    }
+}
+
+fn check_product(x: (usize, usize), w: &Blocks<'_>, outs: &Range<usize>, y: &Window<'_>, epilogue: &Epilogue<'_>) {
+    assert!(outs.start <= outs.end && outs.end <= w.outs(), "outputs {outs:?} of {w:?}");
+    assert_eq!(x.1, w.ins(), "columns of x and {w:?}");
+    assert_eq!((y.rows(), y.cols()), (x.0, outs.len()), "shape of y for outputs {outs:?} of {w:?}");
+    if let Some(bias) = epilogue.bias {
+        assert_eq!(bias.len(), w.outs(), "length of the bias of {w:?}");
+    }
+    if let Some(residual) = epilogue.residual {
+        assert_eq!((residual.rows(), residual.cols()), (y.rows(), y.cols()), "shape of the residual and y");
+    }
+}

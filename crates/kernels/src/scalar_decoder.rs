@@ -1,0 +1,170 @@
+//! What is the right result of the kernels that only decoders use? Plain Rust, summing in f64, as in `scalar`.
+
+use std::ops::Range;
+
+use crate::blocks::GROUP;
+use crate::pages::KEYS_ABREAST;
+use crate::{
+    Activation, AttendScratch, Blocks, DeltaRows, Epilogue, KvSliceMut, PagedAttend, QuantizedRows, Rows, ShortConv,
+    Window, f32_to_f16,
+};
+
+pub(crate) fn attend_paged(task: &PagedAttend<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
+    let (group, dim, tokens) = (task.group(), task.dim, task.page_tokens);
+    let value_dim = out.cols() / group.max(1);
+    let scores = scratch.take(task.keys);
+    for i in 0..task.q.rows() {
+        let visible = task.mask.visible(task.past + i, task.keys);
+        for head in 0..group {
+            let q = &task.q.row(i)[head * dim..][..dim];
+            for key in visible.clone() {
+                let (page, token) = (&task.pages[key / tokens], key % tokens);
+                let first = token / KEYS_ABREAST * KEYS_ABREAST * dim + token % KEYS_ABREAST;
+                let number = |d: usize| f64::from(page.keys.get(first + d * KEYS_ABREAST));
+                let mut score: f64 = q.iter().enumerate().map(|(d, &q)| f64::from(q) * number(d)).sum();
+                score *= f64::from(task.scale);
+                if let Some(cap) = task.softcap.map(f64::from) {
+                    score = cap * (score / cap).tanh();
+                }
+                scores[key] = score as f32;
+            }
+            crate::scalar::softmax(&mut scores[visible.clone()]);
+            for (d, out) in out.row_mut(i)[head * value_dim..][..value_dim].iter_mut().enumerate() {
+                let value = |key: usize| task.pages[key / tokens].values.get(key % tokens * value_dim + d);
+                *out = visible.clone().map(|key| f64::from(scores[key]) * f64::from(value(key))).sum::<f64>() as f32;
+            }
+        }
+    }
+}
+
+pub(crate) fn write_keys(keys: KvSliceMut<'_>, at: usize, rows: Rows<'_>) {
+    let dim = rows.cols();
+    let place = |i: usize, d: usize| ((at + i) / KEYS_ABREAST * dim + d) * KEYS_ABREAST + (at + i) % KEYS_ABREAST;
+    write(keys, rows, place);
+}
+
+pub(crate) fn write_values(values: KvSliceMut<'_>, at: usize, rows: Rows<'_>) {
+    write(values, rows, |i, d| (at + i) * rows.cols() + d);
+}
+
+fn write(mut to: KvSliceMut<'_>, rows: Rows<'_>, place: impl Fn(usize, usize) -> usize) {
+    for i in 0..rows.rows() {
+        for (d, &number) in rows.row(i).iter().enumerate() {
+            match &mut to {
+                KvSliceMut::F32(to) => to[place(i, d)] = number,
+                KvSliceMut::F16(to) => to[place(i, d)] = f32_to_f16(number),
+            }
+        }
+    }
+}
+
+pub(crate) fn matmul_blocks(
+    x: Rows<'_>,
+    w: &Blocks<'_>,
+    outs: Range<usize>,
+    y: Window<'_>,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut AttendScratch,
+) {
+    product(w, outs, y, epilogue, scratch, |i, k| x.row(i)[k]);
+}
+
+pub(crate) fn dot_blocks(
+    x: &QuantizedRows,
+    w: &Blocks<'_>,
+    outs: Range<usize>,
+    y: Window<'_>,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut AttendScratch,
+) {
+    product(w, outs, y, epilogue, scratch, |i, k| x.value(i, k));
+}
+
+fn product(
+    w: &Blocks<'_>,
+    outs: Range<usize>,
+    mut y: Window<'_>,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut AttendScratch,
+    x: impl Fn(usize, usize) -> f32,
+) {
+    let weights = scratch.take(w.ins());
+    for (column, out) in outs.enumerate() {
+        w.decode(out, weights);
+        for i in 0..y.rows() {
+            let sum: f64 = weights.iter().enumerate().map(|(k, &w)| f64::from(x(i, k)) * f64::from(w)).sum();
+            let bias = epilogue.bias.map_or(0.0, |bias| bias[out]);
+            let sum = (sum + f64::from(bias)) as f32;
+            let sum = epilogue.activation.map_or(sum, |kind| crate::scalar::activate(kind, sum));
+            let residual = epilogue.residual.map_or(0.0, |rows| rows.row(i)[column]);
+            y.row_mut(i)[column] = sum + residual;
+        }
+    }
+}
+
+pub(crate) fn quantize_rows(x: Rows<'_>, to: &mut QuantizedRows) {
+    for i in 0..x.rows() {
+        for (g, group) in x.row(i).chunks_exact(GROUP).enumerate() {
+            let at = i * x.cols() / GROUP + g;
+            let most = group.iter().fold(0f32, |most, x| most.max(x.abs()));
+            // NaN where a number is no finite one.
+            let stain: f32 = group.iter().map(|x| x - x).sum();
+            let (scale, inverse) = scale_of(most);
+            let codes = &mut to.codes[at * GROUP..][..GROUP];
+            for (code, x) in codes.iter_mut().zip(group) {
+                *code = (x * inverse).round_ties_even() as i8;
+            }
+            let sums = &mut to.sums[2 * at..][..2];
+            for (sum, codes) in sums.iter_mut().zip(codes.chunks_exact(GROUP / 2)) {
+                *sum = codes.iter().map(|&code| i16::from(code)).sum();
+            }
+            let scale = scale + stain;
+            to.scales[2 * at..][..2].copy_from_slice(&[scale, scale * f32::from(sums[0] + sums[1])]);
+        }
+    }
+}
+
+/// The scale of a group whose largest magnitude is `most`, and what numbers are multiplied by to become codes. Groups
+/// that are nearly nothing become 0.
+#[inline(always)]
+pub(crate) fn scale_of(most: f32) -> (f32, f32) {
+    if most < 127.0 * f32::MIN_POSITIVE { (0.0, 0.0) } else { (most / 127.0, 127.0 / most) }
+}
+
+pub(crate) fn short_conv(task: ShortConv<'_>, mut out: Window<'_>) {
+    let kernel = task.kernel;
+    for t in 0..task.x.rows() {
+        for (c, &x) in task.x.row(t).iter().enumerate() {
+            let state = &mut task.state[c * kernel..][..kernel];
+            state.copy_within(1.., 0);
+            state[kernel - 1] = x;
+            let weights = &task.weight[c * kernel..][..kernel];
+            let sum: f64 = state.iter().zip(weights).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
+            out.row_mut(t)[c] = crate::scalar::activate(Activation::Silu, sum as f32);
+        }
+    }
+}
+
+pub(crate) fn delta_rows(task: DeltaRows<'_>, mut out: Window<'_>) {
+    let (dk, dv) = (task.k.cols(), task.v.cols());
+    for t in 0..task.q.rows() {
+        let (q, k, v) = (task.q.row(t), task.k.row(t), task.v.row(t));
+        let inverse = |x: &[f32]| 1.0 / (x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() + 1e-6).sqrt();
+        let (q_factor, k_factor) = (inverse(q) / (dk as f64).sqrt(), inverse(k));
+        let decay = f64::from(task.g.row(t)[0]).exp();
+        let beta = f64::from(task.beta.row(t)[0]);
+        for c in 0..dv {
+            let mut column = |f: &mut dyn FnMut(usize, &mut f32)| {
+                task.state.iter_mut().skip(c).step_by(dv).enumerate().for_each(|(i, s)| f(i, s));
+            };
+            let (mut known, mut read) = (0f64, 0f64);
+            column(&mut |i, s| known += decay * f64::from(*s) * f64::from(k[i]) * k_factor);
+            let delta = (f64::from(v[c]) - known) * beta;
+            column(&mut |i, s| {
+                *s = (decay * f64::from(*s) + f64::from(k[i]) * k_factor * delta) as f32;
+                read += f64::from(*s) * f64::from(q[i]) * q_factor;
+            });
+            out.row_mut(t)[c] = read as f32;
+        }
+    }
+}
