@@ -1,6 +1,6 @@
 //! What can be typed after `lattice`, and what happens to errors and interrupts: the frame around the commands.
 
-use crate::commands::{detokenize, embed, models, pull, rerank, rm, tokenize};
+use crate::commands::{detokenize, embed, models, parity, pull, rerank, rm, tokenize};
 use crate::error::CliError;
 use crate::terminal::Terminal;
 use clap::{ArgAction, Parser, Subcommand};
@@ -31,6 +31,7 @@ enum Command {
     Rerank(rerank::Args),
     Tokenize(tokenize::Args),
     Detokenize(detokenize::Args),
+    Parity(parity::Args),
 }
 
 const ENVIRONMENT: &str = "\
@@ -57,11 +58,13 @@ pub(crate) fn main() -> ExitCode {
         Command::Rerank(args) => rerank::run(args, &terminal),
         Command::Tokenize(args) => tokenize::run(args, &terminal),
         Command::Detokenize(args) => detokenize::run(args, &terminal),
+        Command::Parity(args) => parity::run(args, &terminal),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of our output has what it wanted.
         Err(CliError::Stdout(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(CliError::Reported) => ExitCode::FAILURE,
         Err(error) => {
             terminal.error(&error);
             ExitCode::FAILURE

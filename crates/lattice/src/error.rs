@@ -39,6 +39,11 @@ pub(crate) enum CliError {
     NotAnId { word: String },
     #[error("{}: a tokenizer inside a GGUF file is not built: give a folder with tokenizer.json, or that file", path.display())]
     GgufTokenizer { path: PathBuf },
+    #[error("no golden case in {}: a case is a folder with meta.json", path.display())]
+    NoCase { path: PathBuf },
+    /// What failed stands in the output already.
+    #[error("failed")]
+    Reported,
 }
 
 impl CliError {

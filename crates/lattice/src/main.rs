@@ -5,6 +5,7 @@ mod commands;
 mod error;
 mod executor;
 mod npy;
+mod parity;
 mod terminal;
 mod texts;
 

@@ -3,6 +3,7 @@
 pub(crate) mod detokenize;
 pub(crate) mod embed;
 pub(crate) mod models;
+pub(crate) mod parity;
 pub(crate) mod pull;
 pub(crate) mod rerank;
 pub(crate) mod rm;
