@@ -6,8 +6,10 @@
 
 mod metadata;
 mod reader;
+mod vocab;
 
 pub use metadata::{FromValue, Metadata, Numbers, Strings, Value};
+pub use vocab::{MAX_TOKENS, Vocab};
 
 use crate::tensor::{Entry, check_size};
 use crate::{FORMATS, Format, Result, WeightsError};

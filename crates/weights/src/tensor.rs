@@ -231,6 +231,48 @@ impl Tensor {
         Ok(Tensor { shape, range: start..start + len, ..self.clone() })
     }
 
+    /// Parts of the first dimension in another order, copied: part `i` of the result is part `parts[i]`, of any format.
+    /// Parts may be left out or repeated. Of a matrix they are its rows, of a vector its elements.
+    ///
+    /// # Errors
+    /// [`WeightsError::Rows`] if there is no such part; [`WeightsError::RowWidth`] if they are elements of a vector that
+    /// is packed in blocks; [`WeightsError::ShapeOverflow`].
+    pub fn gather_rows(&self, parts: &[usize]) -> Result<Tensor> {
+        let (first, rest) = self.shape.split_first().map_or((0, &[][..]), |(first, rest)| (*first, rest));
+        let shape = |n: usize| [n].iter().chain(rest).copied().collect::<Vec<_>>();
+        let bytes = self.format.tensor_bytes(&shape(1)).ok_or_else(|| self.row_width(self.format, 1))?;
+        let all = self.format.tensor_bytes(&shape(parts.len())).ok_or_else(|| self.overflow(shape(parts.len())))?;
+        let mut out = Vec::with_capacity(all);
+        for &part in parts {
+            if part >= first {
+                return Err(self.no_rows(part..part.saturating_add(1), first));
+            }
+            out.extend_from_slice(&self.bytes()[part * bytes..][..bytes]);
+        }
+        Tensor::from_bytes(&self.name, shape(parts.len()), self.format, out)
+    }
+
+    /// The columns in another order, copied: group `i` of the result's columns, each `width` wide, is group `groups[i]`.
+    ///
+    /// # Errors
+    /// [`WeightsError::Rows`] if there is no such group (they are counted like rows); [`WeightsError::RowWidth`] if a
+    /// group is not whole blocks of the format; [`WeightsError::ShapeOverflow`].
+    pub fn gather_columns(&self, width: usize, groups: &[usize]) -> Result<Tensor> {
+        let bytes = self.format.row_bytes(width).ok_or_else(|| self.row_width(self.format, width))?;
+        let have = self.cols().checked_div(width).unwrap_or(0);
+        if let Some(&group) = groups.iter().find(|&&group| group >= have) {
+            return Err(self.no_rows(group..group.saturating_add(1), have));
+        }
+        let mut shape = self.shape.clone();
+        *shape.last_mut().expect("a scalar has no groups of columns") = width.saturating_mul(groups.len());
+        let all = self.format.tensor_bytes(&shape).ok_or_else(|| self.overflow(shape.clone()))?;
+        let mut out = Vec::with_capacity(all);
+        for row in self.bytes().chunks_exact(self.row_bytes().max(1)) {
+            groups.iter().for_each(|&group| out.extend_from_slice(&row[group * bytes..][..bytes]));
+        }
+        Tensor::from_bytes(&self.name, shape, self.format, out)
+    }
+
     /// The same bytes under another shape.
     ///
     /// # Errors
@@ -264,6 +306,10 @@ impl Tensor {
 
     fn no_rows(&self, rows: Range<usize>, have: usize) -> WeightsError {
         WeightsError::Rows { tensor: self.name.to_string(), start: rows.start, end: rows.end, have }
+    }
+
+    fn overflow(&self, shape: Vec<usize>) -> WeightsError {
+        WeightsError::ShapeOverflow { tensor: self.name.to_string(), format: self.format.name(), shape }
     }
 
     fn row_width(&self, format: Format, cols: usize) -> WeightsError {
@@ -328,6 +374,39 @@ mod tests {
         let again = slice.slice_rows(1..2).unwrap().reshape(vec![2, 2]).unwrap();
         assert_eq!(again.to_f32().unwrap(), [8.0, 9.0, 10.0, 11.0]);
         assert_eq!(counted(&[4]).slice_rows(1..3).unwrap().to_f32().unwrap(), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn rows_and_columns_are_gathered_by_their_bytes_in_any_format() {
+        let values: Vec<f32> = (0..3 * 64).map(|i| (i as f32 * 0.37).sin()).collect();
+        let plain = Tensor::from_f32("t", vec![3, 64], values);
+        for format in [Format::F32, Format::BF16, Format::Q8_0, Format::Q4_1] {
+            let t = plain.encode(format).unwrap();
+            let all = t.to_f32().unwrap();
+            let rows = t.gather_rows(&[2, 0, 2, 1]).unwrap();
+            assert_eq!((rows.shape(), rows.format()), (&[4, 64][..], format));
+            let expected: Vec<f32> = [2, 0, 2, 1].iter().flat_map(|r| all[r * 64..][..64].to_vec()).collect();
+            assert_eq!(rows.to_f32().unwrap(), expected);
+            let columns = t.gather_columns(32, &[1, 0]).unwrap().to_f32().unwrap();
+            let expected: Vec<f32> = all.chunks(64).flat_map(|row| [&row[32..], &row[..32]].concat()).collect();
+            assert_eq!(columns, expected);
+        }
+        assert_eq!(counted(&[4]).gather_rows(&[3, 1]).unwrap().to_f32().unwrap(), [3.0, 1.0]);
+        let cubes = counted(&[3, 2, 2]).gather_rows(&[1]).unwrap();
+        assert_eq!((cubes.shape(), cubes.to_f32().unwrap()), (&[1, 2, 2][..], vec![4.0, 5.0, 6.0, 7.0]));
+    }
+
+    #[test]
+    fn a_gather_that_would_cut_a_block_is_refused() {
+        let t = counted(&[2, 64]).encode(Format::Q8_0).unwrap();
+        let text = t.gather_columns(16, &[0]).unwrap_err().to_string();
+        assert_eq!(text, "tensor t: rows of 16 are no whole number of Q8_0 blocks of 32");
+        assert!(counted(&[64]).encode(Format::Q8_0).unwrap().gather_rows(&[0]).is_err());
+        assert!(t.gather_columns(0, &[0]).is_err());
+        assert_eq!(t.gather_columns(32, &[]).unwrap().shape(), [2, 0]);
+        let text = t.gather_rows(&[usize::MAX]).unwrap_err().to_string();
+        assert!(text.starts_with("tensor t has 2 rows, asked for rows "), "{text}");
+        assert!(counted(&[]).gather_rows(&[0]).is_err());
     }
 
     #[test]

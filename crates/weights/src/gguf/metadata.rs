@@ -70,7 +70,8 @@ pub trait FromValue<'a>: Sized {
 }
 
 impl Metadata {
-    /// The value of `key` as a `T`: an integer or float type, `bool`, `&str`, `&Strings`, `Vec<i64>` or `Vec<f32>`.
+    /// The value of `key` as a `T`: an integer or float type, `bool`, `&str`, `&Strings`,
+    /// `&Numbers`, `Vec<i64>` or `Vec<f32>`.
     ///
     /// # Errors
     /// [`WeightsError::GgufKey`] if there is none, [`WeightsError::GgufField`] if it is of another type or does not fit.
@@ -329,6 +330,13 @@ impl<'a> FromValue<'a> for &'a Strings {
     const EXPECTED: &'static str = "a list of texts";
     fn from_value(value: &'a Value) -> Option<&'a Strings> {
         if let Value::Strings(v) = value { Some(v) } else { None }
+    }
+}
+
+impl<'a> FromValue<'a> for &'a Numbers {
+    const EXPECTED: &'static str = "a list of numbers or flags";
+    fn from_value(value: &'a Value) -> Option<&'a Numbers> {
+        if let Value::Numbers(v) = value { Some(v) } else { None }
     }
 }
 

@@ -22,7 +22,31 @@ impl Builder {
         self
     }
 
-    fn strings(self, key: &str, values: &[&str]) -> Builder {
+    pub(crate) fn text(self, key: &str, value: &str) -> Builder {
+        self.key(key, STRING, &text(value))
+    }
+
+    pub(crate) fn u32(self, key: &str, value: u32) -> Builder {
+        self.key(key, 4, &value.to_le_bytes())
+    }
+
+    pub(crate) fn flag(self, key: &str, value: bool) -> Builder {
+        self.key(key, 7, &[value.into()])
+    }
+
+    fn list(self, key: &str, kind: u32, count: usize, values: &[u8]) -> Builder {
+        self.key(key, ARRAY, &[&kind.to_le_bytes()[..], &(count as u64).to_le_bytes(), values].concat())
+    }
+
+    pub(crate) fn f32s(self, key: &str, values: &[f32]) -> Builder {
+        self.list(key, 6, values.len(), &values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
+    }
+
+    pub(crate) fn i32s(self, key: &str, values: &[i32]) -> Builder {
+        self.list(key, 5, values.len(), &values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
+    }
+
+    pub(crate) fn strings(self, key: &str, values: &[&str]) -> Builder {
         let count = (values.len() as u64).to_le_bytes();
         let values: Vec<u8> = values.iter().flat_map(|s| text(s)).collect();
         self.key(key, ARRAY, &[&STRING.to_le_bytes()[..], &count, &values].concat())
