@@ -44,10 +44,13 @@ impl Bench {
                     if stored != Stored::F32 && ![1, 6, 128].contains(&rows) || rows * ins * outs > 1 << 31 {
                         continue;
                     }
+                    let name = format!("matmul {stored:?} {rows} x {ins} x {outs}");
+                    if !name.contains(&self.filter) {
+                        continue;
+                    }
                     let w = Packed::new(self.kernels, stored, outs, ins, |_, row| row.fill(0.5));
                     let (x, mut y) = (numbers(rows * ins), numbers(rows * outs));
                     let x = Rows::dense(&x[..rows * ins], ins);
-                    let name = format!("matmul {stored:?} {rows} x {ins} x {outs}");
                     self.time(
                         &name,
                         2 * rows * ins * outs,
@@ -59,6 +62,12 @@ impl Bench {
                     );
                 }
             }
+        }
+        for stored in [Stored::F32, Stored::F16, Stored::Bf16] {
+            let (ins, outs) = (1024, 4096);
+            self.time(&format!("pack {stored:?} {ins} x {outs}"), 0, ins * outs * (4 + stored.size()), || {
+                Packed::new(self.kernels, stored, outs, ins, |_, row| row.fill(0.5));
+            });
         }
         let (rows, ins, outs) = (128, 384, 1536);
         let w = Packed::new(self.kernels, Stored::F32, outs, ins, |_, row| row.fill(0.01));

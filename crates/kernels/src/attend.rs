@@ -95,7 +95,7 @@ pub(crate) fn attend<S: Simd>(s: S, task: &Attend<'_>, scratch: &mut AttendScrat
 
 /// `scores = 2^(scores − origin)`; their sum.
 #[inline(always)]
-fn powers<S: Simd>(s: S, scores: &mut [f32], origin: f32) -> f32 {
+pub(crate) fn powers<S: Simd>(s: S, scores: &mut [f32], origin: f32) -> f32 {
     let (origin, mut sum) = (s.splat(origin), s.splat(0.0));
     for scores in scores.chunks_exact_mut(S::LANES) {
         let power = exp2_below_one(s, s.sub(s.load_part(scores, S::LANES), origin));

@@ -49,16 +49,6 @@ impl<'a> Blocks<'a> {
         assert!(out < self.outs, "row {out} of {}", self.outs);
         &self.bytes[out * self.row_bytes..][..self.row_bytes]
     }
-
-    /// The rows' bytes from `out` on.
-    pub(crate) fn rows_from(&self, out: usize) -> &'a [u8] {
-        &self.bytes[out * self.row_bytes..]
-    }
-
-    /// Bytes of a row.
-    pub(crate) fn row_bytes(&self) -> usize {
-        self.row_bytes
-    }
 }
 
 impl std::fmt::Debug for Blocks<'_> {
@@ -77,16 +67,8 @@ pub struct Support {
 }
 
 /// Formats that [`Kernels::dot_blocks`](crate::Kernels::dot_blocks) takes.
-pub(crate) const DOT_FORMATS: &[Format] = &[
-    Format::Q8_0,
-    Format::Q4_0,
-    Format::Q4_1,
-    Format::Q5_0,
-    Format::Q5_1,
-    Format::Q4_K,
-    Format::Q5_K,
-    Format::Q6_K,
-];
+pub(crate) const DOT_FORMATS: &[Format] =
+    &[Format::Q8_0, Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q4_K, Format::Q5_K, Format::Q6_K];
 
 /// Activations `[rows, cols]` as 8-bit integers with a scale for each 32 values. Its memory is reused from call to call.
 #[derive(Debug, Default)]

@@ -9,26 +9,37 @@
 
 mod activations;
 mod attend;
+mod attend_paged;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod blocks;
 mod convert;
+mod decoder;
+mod delta;
 mod isa;
 mod matmul;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod packed;
+mod pages;
+mod products;
+mod quant;
 mod rows;
 mod scalar;
+mod scalar_decoder;
 mod simd;
 mod table;
 mod view;
 mod vocabulary;
 
+pub use blocks::{Blocks, QuantizedRows, Support};
 pub use convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+pub use delta::{DeltaRows, ShortConv};
 pub use isa::{Error, Isa};
 pub use packed::{Packed, PanelMut, Stored};
+pub use pages::{KEYS_ABREAST, KvPage, KvSlice, KvSliceMut, PagedAttend};
 pub use table::Kernels;
 pub use view::{Rows, Window};
 pub use vocabulary::{Activation, Attend, AttendScratch, Epilogue, Mask, RelativeBias, RopeLayout};

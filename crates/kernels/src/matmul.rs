@@ -43,7 +43,7 @@ impl Load for f32 {
 /// IEEE half precision, as its bits.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct F16(#[allow(dead_code)] u16);
+pub(crate) struct F16(#[allow(dead_code)] u16);
 impl Number for F16 {}
 impl Load for F16 {
     #[inline(always)]
@@ -217,7 +217,7 @@ pub(crate) struct Tile<T> {
 /// # Safety
 /// As [`tile`], but `c` needs `cols` columns only.
 #[inline(always)]
-unsafe fn ragged_tile<S: Simd, T: Load>(s: S, task: Tile<T>, rows: usize, panels: usize, cols: usize) {
+pub(crate) unsafe fn ragged_tile<S: Simd, T: Load>(s: S, task: Tile<T>, rows: usize, panels: usize, cols: usize) {
     let width = panels * S::PANEL;
     if cols == width {
         // SAFETY: the caller's.
@@ -310,14 +310,14 @@ unsafe fn fixed_tile<S: Simd, T: Load, const ROWS: usize, const PANELS: usize>(s
 }
 
 /// The epilogue of a tile, while it is in the L1.
-struct Finish<'a> {
-    y: Window<'a>,
-    residual: Option<Rows<'a>>,
+pub(crate) struct Finish<'a> {
+    pub(crate) y: Window<'a>,
+    pub(crate) residual: Option<Rows<'a>>,
 }
 
 impl Finish<'_> {
     #[inline(always)]
-    fn run<S: Simd>(self, s: S, activation: Option<Activation>) {
+    pub(crate) fn run<S: Simd>(self, s: S, activation: Option<Activation>) {
         match activation {
             None => self.with(s, Identity),
             Some(kind) => activations!(kind, function => self.with(s, function)),

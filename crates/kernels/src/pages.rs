@@ -129,7 +129,12 @@ impl PagedAttend<'_> {
             return value_dim;
         }
         let pages = seen.start / tokens..seen.end.div_ceil(tokens);
-        assert!(pages.end <= self.pages.len(), "{} pages of {tokens} tokens hold no {} keys", self.pages.len(), seen.end);
+        assert!(
+            pages.end <= self.pages.len(),
+            "{} pages of {tokens} tokens hold no {} keys",
+            self.pages.len(),
+            seen.end
+        );
         let half = matches!(self.pages[pages.start].keys, KvSlice::F16(_));
         for page in &self.pages[pages] {
             for (part, dim) in [(page.keys, self.dim), (page.values, value_dim)] {

@@ -5,6 +5,9 @@ use std::ops::Range;
 
 use crate::convert::{bf16_to_f32, f16_to_f32};
 use crate::packed::Number;
+use crate::scalar_decoder::{
+    attend_paged, delta_rows, dot_blocks, matmul_blocks, quantize_rows, short_conv, write_keys, write_values,
+};
 use crate::table::Pointers;
 use crate::{
     Activation, Attend, AttendScratch, Epilogue, Isa, Kernels, Packed, RelativeBias, RopeLayout, Rows, Stored, Window,
@@ -33,6 +36,14 @@ pub(crate) static KERNELS: Kernels = Kernels {
         sum_squares,
         peak,
         rope,
+        attend_paged,
+        write_keys,
+        write_values,
+        matmul_blocks,
+        quantize_rows,
+        dot_blocks,
+        short_conv,
+        delta_rows,
     },
 };
 
@@ -127,7 +138,7 @@ fn add_rms_norm(sum: &mut [f32], x: &[f32], weight: &[f32], eps: f32, y: &mut [f
     rms_norm(sum, weight, eps, y);
 }
 
-fn softmax(row: &mut [f32]) {
+pub(crate) fn softmax(row: &mut [f32]) {
     let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let exp = |x: f32| (f64::from(x) - f64::from(max)).exp();
     let sum: f64 = row.iter().map(|&x| exp(x)).sum();
@@ -194,7 +205,7 @@ fn rope(row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], layout: Rope
     }
 }
 
-fn activate(kind: Activation, x: f32) -> f32 {
+pub(crate) fn activate(kind: Activation, x: f32) -> f32 {
     let x = f64::from(x);
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let relu = |x: f64| if x < 0.0 { 0.0 } else { x };

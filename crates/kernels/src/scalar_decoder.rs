@@ -90,7 +90,7 @@ fn product(
 ) {
     let weights = scratch.take(w.ins());
     for (column, out) in outs.enumerate() {
-        w.decode(out, weights);
+        crate::quant::decode(w.format(), w.row(out), weights);
         for i in 0..y.rows() {
             let sum: f64 = weights.iter().enumerate().map(|(k, &w)| f64::from(x(i, k)) * f64::from(w)).sum();
             let bias = epilogue.bias.map_or(0.0, |bias| bias[out]);

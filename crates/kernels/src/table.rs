@@ -3,7 +3,10 @@
 
 use std::ops::Range;
 
-use crate::{Activation, Attend, AttendScratch, Epilogue, Error, Isa, Packed, RopeLayout, Rows, Window};
+use crate::{
+    Activation, Attend, AttendScratch, Blocks, DeltaRows, Epilogue, Error, Isa, KvSliceMut, Packed, PagedAttend,
+    QuantizedRows, RopeLayout, Rows, ShortConv, Window,
+};
 
 /// Every kernel's signature, once: `$with` becomes the table's type, its wrappers for an instruction set, ….
 macro_rules! kernels {
@@ -27,6 +30,14 @@ macro_rules! kernels {
             fn sum_squares(x: &[f32]) -> f32;
             fn peak(rounds: usize) -> f32;
             fn rope(row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], layout: RopeLayout);
+            fn attend_paged(task: &PagedAttend<'_>, scratch: &mut AttendScratch, out: Window<'_>);
+            fn write_keys(keys: KvSliceMut<'_>, at: usize, rows: Rows<'_>);
+            fn write_values(values: KvSliceMut<'_>, at: usize, rows: Rows<'_>);
+            fn matmul_blocks(x: Rows<'_>, w: &Blocks<'_>, outs: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
+            fn quantize_rows(x: Rows<'_>, to: &mut QuantizedRows);
+            fn dot_blocks(x: &QuantizedRows, w: &Blocks<'_>, outs: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
+            fn short_conv(task: ShortConv<'_>, out: Window<'_>);
+            fn delta_rows(task: DeltaRows<'_>, out: Window<'_>);
         }
     };
 }
@@ -55,7 +66,8 @@ macro_rules! wrappers {
     ($simd:ident, $features:literal; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {{
         use std::ops::Range;
         use $crate::table::{Pointers, generic};
-        use $crate::{Activation, Attend, AttendScratch, Epilogue, Packed, RopeLayout, Rows, Window};
+        use $crate::{Activation, Attend, AttendScratch, Blocks, DeltaRows, Epilogue, KvSliceMut, Packed, PagedAttend};
+        use $crate::{QuantizedRows, RopeLayout, Rows, ShortConv, Window};
         $(
             #[target_feature(enable = $features)]
             fn $name($($arg: $type),*) $(-> $result)? {
@@ -72,7 +84,10 @@ pub(crate) use {kernels, wrappers};
 /// The kernels that are written once for every implementation of `Simd`.
 pub(crate) mod generic {
     pub(crate) use crate::attend::attend;
+    pub(crate) use crate::attend_paged::{attend_paged, write_keys, write_values};
+    pub(crate) use crate::delta::{delta_rows, short_conv};
     pub(crate) use crate::matmul::matmul;
+    pub(crate) use crate::products::{dot_blocks, matmul_blocks, quantize_rows};
     pub(crate) use crate::rows::{
         activation, add, add_layer_norm, add_rms_norm, axpy, dot, glu, layer_norm, max, mul, peak, rms_norm, rope,
         scale, softmax, sum_squares,

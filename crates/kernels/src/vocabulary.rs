@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use crate::{Rows, Window};
 
-/// An activation function, computed in f32 with vector code whose error is stated in units in the last place (ulp).
+/// An activation function. Its error against f64 over all magnitudes, stays below `4 · 2⁻²⁴` of the result
+/// (2 to 4 units in its last place), for both GELUs of `x`, for QuickGELU growing with `|x|` to `100 · 2⁻²⁴` where the result
+/// vanishes; what is left of a result below 1e-35 may be lost. NaN stays NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activation {

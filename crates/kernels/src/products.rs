@@ -1,0 +1,160 @@
+//! How is a product computed with weights in the blocks of their file? Exactly: some rows of the weights are decoded
+//! into a panel in the L1, and the tiles of the f32 matmul run over all rows of x, which spreads the decoding's cost. Or in
+//! integers, for few rows, reading the weights once.
+
+use std::ops::Range;
+
+use crate::blocks::GROUP;
+use crate::matmul::{Begin, Finish, Tile, even_part, ragged_tile};
+use crate::quant::{MOST_ABREAST, Quant};
+use crate::scalar_decoder::scale_of;
+use crate::{AttendScratch, Blocks, Epilogue, QuantizedRows, Rows, Window};
+
+/// Numbers of a row that are decoded at once: whole blocks of every format.
+const DEPTH: usize = 256;
+/// Rows that are decoded together and transposed into the panel.
+const LANES: usize = 8;
+
+#[inline(always)]
+pub(crate) fn matmul_blocks<S: Quant>(
+    s: S,
+    x: Rows<'_>,
+    w: &Blocks<'_>,
+    outs: Range<usize>,
+    mut y: Window<'_>,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut AttendScratch,
+) {
+    let (rows, ins) = (x.rows(), w.ins());
+    if rows == 0 {
+        return;
+    }
+    let (panel, decoded) = scratch.take(DEPTH * (S::PANEL + LANES)).split_at_mut(DEPTH * S::PANEL);
+    for at in (0..outs.len()).step_by(S::PANEL) {
+        let cols = S::PANEL.min(outs.len() - at);
+        let first = outs.start + at;
+        // The bias, padded to a panel.
+        let mut bias = [0f32; 2 * 16];
+        if let Some(all) = epilogue.bias {
+            bias[..cols].copy_from_slice(&all[first..first + cols]);
+        }
+        let mut start = 0;
+        loop {
+            let depth = DEPTH.min(ins - start);
+            unpack(s, w, first..first + cols, start..start + depth, panel, decoded);
+            let begin = if start == 0 { Begin::Row(bias.as_ptr()) } else { Begin::Sums };
+            let mut row = 0;
+            while row < rows {
+                let count = even_part(rows - row, S::TILE);
+                // SAFETY: row < x.rows() and start ≤ x.cols() = ins.
+                let a = unsafe { x.as_ptr().add(row * x.stride() + start) };
+                // SAFETY: row < y.rows() and at < y.cols().
+                let c = unsafe { y.as_mut_ptr().add(row * y.stride() + at) };
+                let task =
+                    Tile { a, a_row: x.stride(), b: panel.as_ptr(), b_panel: 0, depth, c, c_row: y.stride(), begin };
+                // SAFETY: x has `count` rows below a and `depth` columns right of it; the panel has `depth` rows; y has
+                // `count` rows and `cols` columns at c, which nobody else can reach; the bias has a panel's columns.
+                unsafe { ragged_tile(s, task, count, 1, cols) };
+                row += count;
+            }
+            start += depth;
+            if start >= ins {
+                break;
+            }
+        }
+    }
+    finish(s, y, epilogue);
+}
+
+/// Rows `outs` and columns `ins` of the weights as a panel `[ins][PANEL]`.
+#[inline(always)]
+fn unpack<S: Quant>(
+    s: S,
+    w: &Blocks<'_>,
+    outs: Range<usize>,
+    ins: Range<usize>,
+    panel: &mut [f32],
+    decoded: &mut [f32],
+) {
+    let (block, block_bytes) = (w.format().block(), w.format().block_bytes());
+    let bytes = ins.start / block * block_bytes..ins.end / block * block_bytes;
+    let depth = ins.len().next_multiple_of(8);
+    for lane in (0..S::PANEL).step_by(LANES) {
+        for i in 0..LANES {
+            let row = &mut decoded[i * DEPTH..][..ins.len()];
+            match outs.start + lane + i {
+                out if out < outs.end => s.decode(w.format(), &w.row(out)[bytes.clone()], row),
+                _ => row.fill(0.0),
+            }
+        }
+        s.transpose(decoded, DEPTH, depth, &mut panel[lane..], S::PANEL);
+    }
+}
+
+/// What of the epilogue comes after the bias.
+#[inline(always)]
+fn finish<S: Quant>(s: S, y: Window<'_>, epilogue: &Epilogue<'_>) {
+    if epilogue.activation.is_some() || epilogue.residual.is_some() {
+        Finish { y, residual: epilogue.residual }.run(s, epilogue.activation);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn quantize_rows<S: Quant>(s: S, x: Rows<'_>, to: &mut QuantizedRows) {
+    let groups = x.cols() / GROUP;
+    for i in 0..x.rows() {
+        for (g, group) in x.row(i).chunks_exact(GROUP).enumerate() {
+            let at = i * groups + g;
+            let (mut most, mut stain) = (s.splat(0.0), s.splat(0.0));
+            for x in group.chunks_exact(S::LANES) {
+                let x = s.load_part(x, S::LANES);
+                most = s.max(most, s.abs(x));
+                // NaN where a number is no finite one.
+                stain = s.add(stain, s.sub(x, x));
+            }
+            let (scale, inverse) = scale_of(s.largest(most));
+            let mut rounded = [0f32; GROUP];
+            for (rounded, x) in rounded.chunks_exact_mut(S::LANES).zip(group.chunks_exact(S::LANES)) {
+                s.store_part(rounded, S::LANES, s.round(s.mul(s.load_part(x, S::LANES), s.splat(inverse))));
+            }
+            let codes = &mut to.codes[at * GROUP..][..GROUP];
+            let sums = &mut to.sums[2 * at..][..2];
+            for (half, sum) in sums.iter_mut().enumerate() {
+                let mut total = 0;
+                for k in half * GROUP / 2..(half + 1) * GROUP / 2 {
+                    codes[k] = rounded[k] as i8;
+                    total += i16::from(codes[k]);
+                }
+                *sum = total;
+            }
+            let scale = scale + s.sum(stain);
+            to.scales[2 * at..][..2].copy_from_slice(&[scale, scale * f32::from(sums[0] + sums[1])]);
+        }
+    }
+}
+
+#[inline(always)]
+pub(crate) fn dot_blocks<S: Quant>(
+    s: S,
+    x: &QuantizedRows,
+    w: &Blocks<'_>,
+    outs: Range<usize>,
+    mut y: Window<'_>,
+    epilogue: &Epilogue<'_>,
+    _scratch: &mut AttendScratch,
+) {
+    let mut first = 0;
+    while first < x.rows() {
+        let rows = even_part(x.rows() - first, MOST_ABREAST);
+        for (column, out) in outs.clone().enumerate() {
+            let mut sums = [0f32; MOST_ABREAST];
+            s.dot_rows(x, first, w, out, &mut sums[..rows]);
+            let bias = epilogue.bias.map_or(0.0, |bias| bias[out]);
+            for (i, sum) in sums[..rows].iter().enumerate() {
+                y.row_mut(first + i)[column] = sum + bias;
+            }
+        }
+        first += rows;
+    }
+    finish(s, y, epilogue);
+}

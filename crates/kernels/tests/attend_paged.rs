@@ -1,0 +1,207 @@
+//! Is attention over pages right on every instruction set, and the same for a prompt in chunks of any size?
+
+mod common;
+
+use common::{bits, difference, every_fast_isa, every_isa, random, scalar};
+use lattice_kernels::{
+    AttendScratch, Kernels, KvPage, KvSlice, KvSliceMut, Mask, PagedAttend, Rows, Window, f16_to_f32, f32_to_f16,
+};
+
+const MASKS: [Mask; 4] =
+    [Mask::Full, Mask::Causal, Mask::Window { left: 5, right: 0 }, Mask::Window { left: 150, right: 0 }];
+
+/// The pages of a head, filled with numbers through the kernels under test; what is behind the last key is NaN.
+struct Cache {
+    half: bool,
+    tokens: usize,
+    single: Vec<(Vec<f32>, Vec<f32>)>,
+    bits: Vec<(Vec<u16>, Vec<u16>)>,
+}
+
+impl Cache {
+    fn new(kernels: &Kernels, half: bool, tokens: usize, keys: &[f32], dim: usize, values: &[f32], vd: usize) -> Cache {
+        let (keys, values) = (Rows::dense(keys, dim), Rows::dense(values, vd));
+        let count = keys.rows().div_ceil(tokens);
+        let mut cache = Cache {
+            half,
+            tokens,
+            single: vec![(vec![f32::NAN; tokens * dim], vec![f32::NAN; tokens * vd]); count],
+            bits: vec![(vec![0x7e00; tokens * dim], vec![0x7e00; tokens * vd]); count],
+        };
+        // In runs of 3, as chunks of a prompt come.
+        let mut at = 0;
+        while at < keys.rows() {
+            let run = 3.min(keys.rows() - at).min(tokens - at % tokens);
+            let (page, token) = (at / tokens, at % tokens);
+            let (k, v) = (keys.slice_rows(at..at + run), values.slice_rows(at..at + run));
+            kernels.write_keys(KvSliceMut::F32(&mut cache.single[page].0), token, k);
+            kernels.write_values(KvSliceMut::F32(&mut cache.single[page].1), token, v);
+            kernels.write_keys(KvSliceMut::F16(&mut cache.bits[page].0), token, k);
+            kernels.write_values(KvSliceMut::F16(&mut cache.bits[page].1), token, v);
+            at += run;
+        }
+        cache
+    }
+
+    fn pages(&self) -> Vec<KvPage<'_>> {
+        if self.half {
+            self.bits.iter().map(|(k, v)| KvPage { keys: KvSlice::F16(k), values: KvSlice::F16(v) }).collect()
+        } else {
+            self.single.iter().map(|(k, v)| KvPage { keys: KvSlice::F32(k), values: KvSlice::F32(v) }).collect()
+        }
+    }
+}
+
+fn task<'a>(
+    q: Rows<'a>,
+    dim: usize,
+    pages: &'a [KvPage<'a>],
+    cache: &Cache,
+    keys: usize,
+    past: usize,
+) -> PagedAttend<'a> {
+    let page_tokens = cache.tokens;
+    PagedAttend { q, dim, pages, page_tokens, keys, past, scale: 0.4, mask: Mask::Causal, softcap: None }
+}
+
+fn attend(kernels: &Kernels, task: &PagedAttend<'_>, value_dim: usize) -> Vec<f32> {
+    let cols = task.group() * value_dim;
+    let mut out = vec![f32::NAN; task.q.rows() * cols];
+    kernels.attend_paged(task, &mut AttendScratch::new(), Window::new(&mut out, task.q.rows(), cols, cols));
+    out
+}
+
+#[test]
+fn agrees_with_scalar_at_every_dimension_group_and_mask() {
+    let mut failures = Vec::new();
+    for (dim, value_dim) in [(64, 64), (80, 80), (256, 256), (8, 8), (13, 13), (1, 3), (33, 70)] {
+        for (queries, group, past) in
+            [(1, 1, 0), (1, 3, 299), (2, 1, 127), (7, 2, 0), (1, 9, 40), (140, 1, 0), (5, 3, 250)]
+        {
+            let keys = past + queries;
+            let q = random(1, queries * (group * dim + 5));
+            let q = Rows::new(&q, queries, group * dim, group * dim + 5);
+            let (k, v) = (random(2, keys * dim), random(3, keys * value_dim));
+            for (tokens, half) in [(16, false), (48, true), (256, true)] {
+                let cache = Cache::new(scalar(), half, tokens, &k, dim, &v, value_dim);
+                let pages = cache.pages();
+                for mask in MASKS {
+                    for softcap in [None, Some(1.5)] {
+                        let task = PagedAttend { mask, softcap, ..task(q, dim, &pages, &cache, keys, past) };
+                        let want = attend(scalar(), &task, value_dim);
+                        for kernels in every_fast_isa() {
+                            let off = difference(&attend(kernels, &task, value_dim), &want);
+                            if off > 1e-5 {
+                                let isa = kernels.isa();
+                                failures.push(format!("{isa} dim {dim} {queries}x{group} after {past}, pages of {tokens}, {mask:?} {softcap:?}: off by {off:e}"));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn chunks_of_any_size_give_the_bits_of_the_whole() {
+    let (dim, group, length) = (64, 3, 300);
+    let q = random(1, length * group * dim);
+    let q = Rows::dense(&q, group * dim);
+    let (k, v) = (random(2, length * dim), random(3, length * dim));
+    for kernels in every_isa() {
+        for (tokens, half) in [(32, false), (64, true)] {
+            let cache = Cache::new(kernels, half, tokens, &k, dim, &v, dim);
+            let pages = cache.pages();
+            for (mask, softcap) in MASKS[1..].iter().flat_map(|&mask| [(mask, None), (mask, Some(2.0))]) {
+                let with = |q, keys, past| PagedAttend { mask, softcap, ..task(q, dim, &pages, &cache, keys, past) };
+                let whole = attend(kernels, &with(q, length, 0), dim);
+                for chunk in [1, 7, 64, 128] {
+                    let mut parts = Vec::new();
+                    for past in (0..length).step_by(chunk) {
+                        let end = length.min(past + chunk);
+                        parts.extend(attend(kernels, &with(q.slice_rows(past..end), end, past), dim));
+                    }
+                    assert!(bits(&parts) == bits(&whole), "{} {mask:?} {softcap:?} chunks of {chunk}", kernels.isa());
+                }
+                // A head of the group alone, too.
+                let head = attend(kernels, &with(q.slice_cols(dim..2 * dim), length, 0), dim);
+                for (row, whole) in head.chunks(dim).zip(whole.chunks(group * dim)) {
+                    assert_eq!(bits(row), bits(&whole[dim..2 * dim]), "{} {mask:?} head alone", kernels.isa());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn page_size_does_not_matter_and_unseen_pages_may_be_empty() {
+    let (dim, keys, past) = (32, 290, 280);
+    let q = random(1, (keys - past) * dim);
+    let q = Rows::dense(&q, dim);
+    let (k, v) = (random(2, keys * dim), random(3, keys * dim));
+    for kernels in every_isa() {
+        let mask = Mask::Window { left: 40, right: 0 };
+        let run = |tokens: usize, drop: bool| {
+            let cache = Cache::new(kernels, true, tokens, &k, dim, &v, dim);
+            let mut pages = cache.pages();
+            if drop {
+                let empty = KvPage { keys: KvSlice::F16(&[]), values: KvSlice::F16(&[]) };
+                pages[..240 / tokens].fill(empty);
+            }
+            bits(&attend(kernels, &PagedAttend { mask, ..task(q, dim, &pages, &cache, keys, past) }, dim))
+        };
+        let want = run(16, false);
+        for tokens in [16, 32, 48, 80, 304] {
+            assert_eq!(run(tokens, false), want, "{} pages of {tokens}", kernels.isa());
+        }
+        assert_eq!(run(16, true), want);
+        assert_eq!(run(80, true), want);
+    }
+}
+
+#[test]
+fn half_precision_pages_hold_the_nearest_halves_in_sixteens_of_keys() {
+    let (dim, tokens) = (21, 32);
+    let numbers: Vec<f32> =
+        random(5, 30 * dim).iter().map(|x| x * 3e4 + x.signum() * 4e4 * (x.abs() > 0.9) as u8 as f32).collect();
+    for kernels in every_isa() {
+        let (mut keys, mut values) = (vec![0u16; tokens * dim], vec![0u16; tokens * dim]);
+        kernels.write_keys(KvSliceMut::F16(&mut keys), 1, Rows::dense(&numbers, dim));
+        kernels.write_values(KvSliceMut::F16(&mut values), 2, Rows::dense(&numbers, dim));
+        for (i, row) in numbers.chunks(dim).enumerate() {
+            for (d, &number) in row.iter().enumerate() {
+                let token = 1 + i;
+                let key = keys[(token / 16 * dim + d) * 16 + token % 16];
+                assert_eq!(key, f32_to_f16(number), "{} {number} {}", kernels.isa(), f16_to_f32(key));
+                assert_eq!(values[(2 + i) * dim + d], f32_to_f16(number));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_query_that_sees_nothing_gets_zeros_and_enormous_scores_stay_finite() {
+    let (dim, keys) = (16, 40);
+    let q: Vec<f32> = random(1, 3 * dim).iter().map(|x| x * 1e6).collect();
+    let (k, v) = (random(2, keys * dim), random(3, keys * dim));
+    for kernels in every_isa() {
+        let cache = Cache::new(kernels, false, 16, &k, dim, &v, dim);
+        let pages = cache.pages();
+        let task = task(Rows::dense(&q, dim), dim, &pages, &cache, keys, 37);
+        assert!(difference(&attend(kernels, &task, dim), &attend(scalar(), &task, dim)) < 1e-3, "{}", kernels.isa());
+        let blind = PagedAttend { past: 100, mask: Mask::Window { left: 3, right: 0 }, ..task };
+        assert_eq!(attend(kernels, &blind, dim), [0.0; 48]);
+        let nothing = PagedAttend { keys: 0, pages: &[], past: 0, ..task };
+        assert_eq!(attend(kernels, &nothing, dim), [0.0; 48]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "hold no 40 keys")]
+fn refuses_pages_that_are_missing() {
+    let cache = Cache::new(scalar(), false, 16, &[0.0; 40 * 4], 4, &[0.0; 40 * 4], 4);
+    let pages = cache.pages();
+    attend(scalar(), &task(Rows::dense(&[0.0; 4], 4), 4, &pages[..2], &cache, 40, 39), 4);
+}
