@@ -16,6 +16,8 @@ pub enum Special {
     Bos,
     /// End of a text.
     Eos,
+    /// End of a turn, where it is another token than the end of a text.
+    Eot,
     /// Stands for what the vocabulary lacks.
     Unk,
     /// Between or after texts (BERT).
@@ -30,13 +32,15 @@ pub enum Special {
 
 impl Special {
     /// All roles.
-    pub const ALL: [Special; 7] = [Self::Bos, Self::Eos, Self::Unk, Self::Sep, Self::Pad, Self::Cls, Self::Mask];
+    pub const ALL: [Special; 8] =
+        [Self::Bos, Self::Eos, Self::Eot, Self::Unk, Self::Sep, Self::Pad, Self::Cls, Self::Mask];
 
     /// The key in the configuration files: `bos_token`, …
     pub fn key(self) -> &'static str {
         match self {
             Self::Bos => "bos_token",
             Self::Eos => "eos_token",
+            Self::Eot => "eot_token",
             Self::Unk => "unk_token",
             Self::Sep => "sep_token",
             Self::Pad => "pad_token",

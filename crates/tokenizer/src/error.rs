@@ -51,6 +51,28 @@ pub enum TokenizerError {
         /// The feature.
         what: String,
     },
+    /// The tokenizer inside a GGUF file contradicts itself or is of an unknown kind.
+    #[error("tokenizer of the GGUF file: {reason}")]
+    Gguf {
+        /// What is wrong, by metadata key.
+        reason: String,
+    },
+    /// A chat template is wrong, or says that the conversation is.
+    #[error("chat template, line {line}: {reason}")]
+    Template {
+        /// Line of the template, from 1; 0 where unknown.
+        line: usize,
+        /// What it raised or did wrong.
+        reason: String,
+    },
+    /// A tokenizer has no chat template.
+    #[error("{} has no chat template{}: give one, or use the model without a conversation", source_path.display(), name.as_ref().map(|n| format!(" named {n}")).unwrap_or_default())]
+    NoTemplate {
+        /// The tokenizer's file.
+        source_path: PathBuf,
+        /// The template asked for, none for the default one.
+        name: Option<String>,
+    },
     /// Tiktoken files hold ranks only.
     #[error(
         "{} holds ranks only: the split pattern and the special tokens must come from elsewhere (a `TiktokenSpec`, or a tokenizer.json in the same folder)",

@@ -126,7 +126,7 @@ pub(crate) fn wordpiece(path: &Path, config: &mut TokenizerConfig) -> Result<Pip
     .map_err(invalid)
 }
 
-type Vocab = tokenizers::models::bpe::Vocab;
+pub(crate) type Vocab = tokenizers::models::bpe::Vocab;
 
 /// GPT-2's `vocab.json` and `merges.txt` in `dir`.
 pub(crate) fn byte_level(dir: &Path, config: &mut TokenizerConfig) -> Result<Pipeline, TokenizerError> {
@@ -155,7 +155,7 @@ pub(crate) fn byte_level(dir: &Path, config: &mut TokenizerConfig) -> Result<Pip
         ),
         "" | "GPT2Tokenizer" => (&[], Value::Null, split),
         "Qwen2Tokenizer" => {
-            (&[(Special::Pad, "<|endoftext|>")], json!({"type": "NFC"}), byte_level_words(QWEN2_PATTERN))
+            (&[(Special::Pad, "<|endoftext|>")], json!({"type": "NFC"}), byte_level_words(&[QWEN2_PATTERN]))
         }
         _ => {
             return Err(TokenizerError::Unsupported {
@@ -188,12 +188,12 @@ pub(crate) fn byte_level(dir: &Path, config: &mut TokenizerConfig) -> Result<Pip
     .map_err(invalid)
 }
 
-/// Words by a pattern, then bytes as characters.
-pub(crate) fn byte_level_words(pattern: &str) -> Value {
-    json!({"type": "Sequence", "pretokenizers": [
-        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
-        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-    ]})
+/// Words by patterns, one after another, then bytes as characters.
+pub(crate) fn byte_level_words(patterns: &[&str]) -> Value {
+    let split = |p: &&str| json!({"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": false});
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+    let steps: Vec<Value> = patterns.iter().map(split).chain([bytes]).collect();
+    json!({"type": "Sequence", "pretokenizers": steps})
 }
 
 fn read_merges(path: &Path, text: &str) -> Result<Vec<(String, String)>, TokenizerError> {

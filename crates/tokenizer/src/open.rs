@@ -37,6 +37,8 @@ pub enum SourceKind {
     SentencePieceUnigram,
     /// A SentencePiece model of type BPE.
     SentencePieceBpe,
+    /// The metadata of a GGUF file.
+    Gguf,
     /// Tiktoken ranks with a [`TiktokenSpec`].
     Tiktoken,
 }
@@ -49,6 +51,7 @@ impl fmt::Display for SourceKind {
             Self::ByteLevelBpe => "byte-level BPE vocab.json + merges.txt",
             Self::SentencePieceUnigram => "SentencePiece unigram model",
             Self::SentencePieceBpe => "SentencePiece BPE model",
+            Self::Gguf => "GGUF metadata",
             Self::Tiktoken => "tiktoken ranks",
         })
     }

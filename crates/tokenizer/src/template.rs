@@ -6,7 +6,8 @@
 
 use std::fmt::Write as _;
 
-use minijinja::value::{Kwargs, ValueKind};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 
 use crate::error::TokenizerError;
@@ -39,16 +40,19 @@ impl ChatTemplate {
     /// Not valid Jinja, with the line.
     pub fn new(source: &str) -> Result<Self, TokenizerError> {
         let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
+        environment
+            .set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(|e| failed(&e))?);
         environment.set_fuel(Some(MAX_STEPS));
         environment.set_unknown_method_callback(methods);
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
-        // A string is a sequence of characters in Python, and a mapping has a length and items too.
-        environment.add_test("iterable", |v: &Value| v.kind() == ValueKind::String || v.try_iter().is_ok() && !v.is_none() && !v.is_undefined());
-        environment.add_test("sequence", |v: &Value| matches!(v.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map));
+        // In Jinja2 strings, mappings and undefined values are both.
+        environment
+            .add_test("iterable", |v: &Value| !v.is_none() && (v.kind() == ValueKind::String || v.try_iter().is_ok()));
+        environment.add_test("sequence", |v: &Value| {
+            matches!(v.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
+        });
         environment.add_template_owned("chat", without_generation_tags(source)).map_err(|e| failed(&e))?;
         Ok(Self { environment })
     }
@@ -64,7 +68,7 @@ impl ChatTemplate {
         context.insert("documents".into(), serde_json::Value::Null);
         context.insert("add_generation_prompt".into(), input.add_generation_prompt.into());
         let template = self.environment.get_template("chat").map_err(|e| failed(&e))?;
-        template.render(Value::from_serialize(&context)).map_err(|e| failed(&e))
+        template.render(Value::from(Serde(&context))).map_err(|e| failed(&e))
     }
 }
 
@@ -108,7 +112,8 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 
 fn strftime_now(format: &str) -> Result<String, Error> {
     let now = jiff::Zoned::now();
-    jiff::fmt::strtime::format(format, &now).map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {e}")))
+    jiff::fmt::strtime::format(format, &now)
+        .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {e}")))
 }
 
 /// Python's methods; those that differ from it in `minijinja-contrib` are done here.
@@ -118,6 +123,23 @@ fn methods(state: &mut State<'_, '_>, value: &Value, method: &str, args: &[Value
             let (part,): (&str,) = minijinja::value::from_args(args)?;
             let cut = if method == "removeprefix" { text.strip_prefix(part) } else { text.strip_suffix(part) };
             Ok(cut.unwrap_or(text).into())
+        }
+        (Some(text), "rsplit") => {
+            let (separator, most): (&str, Option<i64>) = minijinja::value::from_args(args)?;
+            let most = most.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX - 1);
+            let mut parts: Vec<&str> = text.rsplitn(most + 1, separator).collect();
+            parts.reverse();
+            Ok(parts.into_iter().map(Value::from).collect())
+        }
+        (Some(text), "partition" | "rpartition") => {
+            let (separator,): (&str,) = minijinja::value::from_args(args)?;
+            let found = if method == "partition" { text.split_once(separator) } else { text.rsplit_once(separator) };
+            let parts = match (found, method) {
+                (Some((a, b)), _) => [a, separator, b],
+                (None, "partition") => [text, "", ""],
+                (None, _) => ["", "", text],
+            };
+            Ok(parts.into_iter().map(Value::from).collect())
         }
         _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args),
     }

@@ -31,7 +31,7 @@ pub(crate) fn load(path: &Path, bytes: &[u8], spec: &TiktokenSpec) -> Result<Pip
     let normalizer = spec.nfc.then(|| part(json!({"type": "NFC"}))).transpose().map_err(invalid)?;
     Pipeline::new(Parts {
         normalizer: normalizer.map(Normalizer::Hf),
-        pre_tokenizer: part(byte_level_words(&spec.pattern)).map_err(invalid)?,
+        pre_tokenizer: part(byte_level_words(&[&spec.pattern])).map_err(invalid)?,
         model: Model::Ranks(model),
         post_processor: None,
         detokenizer: Detokenizer::byte_level(),

@@ -9,9 +9,11 @@ use crate::config::{Special, TokenizerConfig};
 use crate::detokenize::Stream;
 use crate::encoding::{EncodeOptions, Encoding};
 use crate::error::TokenizerError;
+use crate::gguf::GgufVocab;
 use crate::open::{self, Source, SourceKind, TiktokenSpec};
 use crate::pipeline::Pipeline;
-use crate::{json, sentencepiece, tiktoken};
+use crate::template::ChatTemplate;
+use crate::{gguf, json, sentencepiece, tiktoken};
 
 /// Text to ids and back. Clones share everything.
 #[derive(Clone)]
@@ -54,6 +56,16 @@ impl Tokenizer {
         let mut config = TokenizerConfig::default();
         let (pipeline, kind) = sentencepiece::load(Path::new("tokenizer.model"), bytes, &mut config)?;
         let source = Source { kind, path: PathBuf::new() };
+        Ok(Self::from_parts(pipeline, source, config))
+    }
+
+    /// A tokenizer from the metadata of a GGUF file.
+    ///
+    /// # Errors
+    /// Metadata that contradicts itself, or of a kind that is not supported.
+    pub fn from_gguf(vocab: &GgufVocab) -> Result<Self, TokenizerError> {
+        let (pipeline, config) = gguf::build(vocab)?;
+        let source = Source { kind: SourceKind::Gguf, path: PathBuf::new() };
         Ok(Self::from_parts(pipeline, source, config))
     }
 
@@ -199,6 +211,29 @@ impl Tokenizer {
     /// The id of a special token by its role, if the files name it and the vocabulary has it.
     pub fn special(&self, role: Special) -> Option<u32> {
         self.token_to_id(self.0.config.special.get(&role)?)
+    }
+
+    /// The chat template of the files, or the further one of that name, compiled. The rendered text is encoded without
+    /// `add_special`: the template writes the BOS itself.
+    ///
+    /// # Errors
+    /// None there, or not valid Jinja.
+    pub fn chat_template(&self, name: Option<&str>) -> Result<ChatTemplate, TokenizerError> {
+        let config = &self.0.config;
+        let source = match name {
+            None => config.chat_template.as_ref(),
+            Some(name) => config.chat_templates.get(name),
+        };
+        ChatTemplate::new(source.ok_or_else(|| TokenizerError::NoTemplate {
+            source_path: self.0.source.path.clone(),
+            name: name.map(str::to_owned),
+        })?)
+    }
+
+    /// The special tokens that a chat template may name: `bos_token`, `eos_token`, …
+    pub fn chat_variables(&self) -> serde_json::Map<String, serde_json::Value> {
+        let special = self.0.config.special.iter();
+        special.map(|(role, token)| (role.key().to_owned(), token.as_str().into())).collect()
     }
 
     pub(crate) fn pipeline(&self) -> &Pipeline {

@@ -175,9 +175,9 @@ fn roberta_files_give_roberta_pairs() {
     let tokenizer = Tokenizer::open(scratch.path()).unwrap();
     let encoding = tokenizer.encode_pair("a", "b <mask>", true).unwrap();
     let pieces = tokenizer.pieces(&encoding.ids);
-    assert_eq!(pieces, ["<s>", "a", "</s>", "</s>", "b", "<mask>", "</s>"]);
-    assert_eq!(encoding.type_ids, [0; 7]);
-    assert_eq!(encoding.offsets[5], (2, 8));
+    assert_eq!(pieces, ["<s>", "a", "</s>", "</s>", "b", "Ġ", "<mask>", "</s>"]);
+    assert_eq!(encoding.type_ids, [0; 8]);
+    assert_eq!(encoding.offsets[6], (2, 8));
 }
 
 #[test]

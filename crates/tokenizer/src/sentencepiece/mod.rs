@@ -13,7 +13,7 @@ mod trie;
 
 pub(crate) use detokenize::Surface;
 pub(crate) use load::load;
-pub(crate) use normalize::Normalizer;
+pub(crate) use normalize::{Charsmap, Normalizer};
 pub(crate) use proto::{Kind, ModelType, Piece, Proto};
 pub(crate) use segment::{Algorithm, Segmenter};
 pub(crate) use trie::Trie;
