@@ -1,11 +1,11 @@
 //! Which architectures are there, and how does a model directory become a model?
 
-use crate::blocks::Classifier;
+use crate::blocks::{Classifier, LanguageHead};
 use crate::config::Config;
 use crate::error::{ModelError, Result};
 use crate::loader::Loader;
 use crate::model::Model;
-use crate::{bert, distilbert, modernbert, mpnet, nomic};
+use crate::{bert, distilbert, llama, modernbert, mpnet, nomic, qwen2, qwen3};
 use ops::Ops;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,8 +23,18 @@ pub struct Arch {
 }
 
 /// Every architecture; adding one is one line.
-pub const ARCHITECTURES: &[Arch] =
-    &[bert::BERT, bert::ROBERTA, distilbert::ARCH, mpnet::ARCH, nomic::ARCH, modernbert::ARCH];
+pub const ARCHITECTURES: &[Arch] = &[
+    bert::BERT,
+    bert::ROBERTA,
+    distilbert::ARCH,
+    mpnet::ARCH,
+    nomic::ARCH,
+    modernbert::ARCH,
+    llama::LLAMA,
+    llama::MISTRAL,
+    qwen2::ARCH,
+    qwen3::ARCH,
+];
 
 /// What a row of the table builds.
 pub struct Built {
@@ -32,6 +42,8 @@ pub struct Built {
     pub model: Box<dyn Model>,
     /// The head of a `…ForSequenceClassification` checkpoint.
     pub classifier: Option<Classifier>,
+    /// The head of a language model.
+    pub head: Option<LanguageHead>,
 }
 
 /// A model that is ready to run on the executor it was loaded for.
@@ -40,6 +52,8 @@ pub struct Loaded {
     pub model: Box<dyn Model>,
     /// The head of a `…ForSequenceClassification` checkpoint.
     pub classifier: Option<Classifier>,
+    /// The head of a language model; a checkpoint of its trunk alone has none.
+    pub head: Option<LanguageHead>,
     /// Names of the classifier's outputs; empty without one.
     pub labels: Vec<String>,
     /// Its config.json.
@@ -87,11 +101,11 @@ pub fn load_checkpoint(config: Config, checkpoint: &Checkpoint, ops: &dyn Ops) -
         return Err(config.not_built("quantization_config", "none: load the unquantized checkpoint"));
     }
     let used = RefCell::new(BTreeSet::new());
-    let Built { model, classifier } = (arch.load)(&config, &Loader::new(&config, checkpoint, ops, &used))?;
+    let Built { model, classifier, head } = (arch.load)(&config, &Loader::new(&config, checkpoint, ops, &used))?;
     let used = used.into_inner();
     let unused = checkpoint.names().filter(|name| !used.contains(*name) && !harmless(name));
     let labels = if classifier.is_some() { config.labels()? } else { Vec::new() };
-    Ok(Loaded { model, classifier, labels, unused: unused.map(str::to_owned).collect(), config })
+    Ok(Loaded { model, classifier, head, labels, unused: unused.map(str::to_owned).collect(), config })
 }
 
 /// Saved by some versions of the reference, read by none.

@@ -2,7 +2,7 @@
 
 use crate::error::{ModelError, Result};
 use crate::model::Shape;
-use ops::Span;
+use ops::{Past, Span};
 
 /// A ragged batch of sequences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,10 +11,12 @@ pub struct Batch {
     pub ids: Vec<u32>,
     /// Token types (segments), `[tokens]`; empty stands for all zero. Models without token types ignore them.
     pub types: Vec<u32>,
-    /// Place of each token in its sequence, `[tokens]`, from 0.
+    /// Place of each token in its sequence, `[tokens]`, from the number of its past tokens on.
     pub positions: Vec<u32>,
     /// Where each sequence's tokens are.
     pub spans: Vec<Span>,
+    /// Where each sequence's past is; empty if the batch stands alone.
+    pub pasts: Vec<Past>,
 }
 
 /// The most tokens of a batch: rows are named by `u32`.
@@ -38,6 +40,23 @@ impl Batch {
     /// # Errors
     /// [`ModelError::EmptySequence`], [`ModelError::Types`], [`ModelError::TooManyTokens`]. The batch stays as it was.
     pub fn push(&mut self, ids: &[u32], types: &[u32]) -> Result<()> {
+        assert!(self.pasts.is_empty(), "a batch stands alone or has a past for each sequence");
+        self.append(ids, types, 0)
+    }
+
+    /// Appends the next tokens of a sequence whose earlier ones are in the caches, or its first ones
+    /// (`past.tokens` = 0).
+    ///
+    /// # Errors
+    /// [`ModelError::EmptySequence`], [`ModelError::TooManyTokens`]. The batch stays as it was.
+    pub fn push_after(&mut self, ids: &[u32], past: Past) -> Result<()> {
+        assert_eq!(self.pasts.len(), self.spans.len(), "a batch stands alone or has a past for each sequence");
+        self.append(ids, &[], past.tokens)?;
+        self.pasts.push(past);
+        Ok(())
+    }
+
+    fn append(&mut self, ids: &[u32], types: &[u32], past: usize) -> Result<()> {
         let (sequence, start) = (self.spans.len(), self.ids.len());
         if ids.is_empty() {
             return Err(ModelError::EmptySequence { sequence });
@@ -45,11 +64,11 @@ impl Batch {
         if !types.is_empty() && types.len() != ids.len() {
             return Err(ModelError::Types { sequence, ids: ids.len(), types: types.len() });
         }
-        if ids.len() > MAX_TOKENS - start {
+        if ids.len() > MAX_TOKENS - start || past > MAX_TOKENS - ids.len() {
             return Err(ModelError::TooManyTokens { limit: MAX_TOKENS });
         }
         self.ids.extend_from_slice(ids);
-        self.positions.extend(0..ids.len() as u32);
+        self.positions.extend(past as u32..(past + ids.len()) as u32);
         if !types.is_empty() || !self.types.is_empty() {
             self.types.resize(start, 0);
             self.types.extend_from_slice(types);
@@ -62,6 +81,11 @@ impl Batch {
     /// Number of tokens: rows of the model's output.
     pub fn tokens(&self) -> usize {
         self.ids.len()
+    }
+
+    /// Tokens of a sequence before its first row.
+    pub fn past(&self, sequence: usize) -> usize {
+        self.pasts.get(sequence).map_or(0, |past| past.tokens)
     }
 
     /// Row of each sequence's first token.
@@ -86,9 +110,10 @@ impl Shape {
             return Err(ModelError::EmptyBatch);
         }
         for (sequence, span) in batch.spans.iter().enumerate() {
-            if span.len > self.max_positions {
+            let tokens = span.len + batch.past(sequence);
+            if tokens > self.max_positions {
                 let (window, architecture) = (self.max_positions, self.architecture);
-                return Err(ModelError::TooLong { sequence, tokens: span.len, window, architecture });
+                return Err(ModelError::TooLong { sequence, tokens, window, architecture });
             }
             let below = |what, values: &[u32], limit: usize| {
                 let values = values.get(span.range()).unwrap_or_default();

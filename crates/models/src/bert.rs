@@ -39,7 +39,7 @@ fn load_bert(config: &Config, root: &Loader) -> Result<Built> {
     let model = encoder(config, &trunk, BERT.family, Positions::Learned)?;
     let head = || bert_head(config, root, &trunk, model.shape.hidden);
     let classifier = config.classifies().then(head).transpose()?;
-    Ok(Built { model: Box::new(model), classifier })
+    Ok(Built { model: Box::new(model), classifier, head: None })
 }
 
 fn load_roberta(config: &Config, root: &Loader) -> Result<Built> {
@@ -47,7 +47,7 @@ fn load_roberta(config: &Config, root: &Loader) -> Result<Built> {
     let padding = config.index_or("pad_token_id", MAX_POSITIONS, 1)?;
     let model = encoder(config, &trunk, ROBERTA.family, Positions::AfterPadding(padding as u32))?;
     let classifier = config.classifies().then(|| roberta_head(config, root, model.shape.hidden)).transpose()?;
-    Ok(Built { model: Box::new(model), classifier })
+    Ok(Built { model: Box::new(model), classifier, head: None })
 }
 
 /// BERT's head, which NomicBERT has too: `classifier(tanh(pooler(first row)))`.

@@ -27,8 +27,11 @@ pub const MAX_POSITIONS: usize = 16 << 20;
 /// Token types, labels.
 pub const MAX_KINDS: usize = 1 << 16;
 
+/// Experts of a layer.
+pub const MAX_EXPERTS: usize = 1 << 12;
+
 /// config.json, or an object inside of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The keys that lead here, each with a dot after it.
     at: String,
@@ -66,6 +69,11 @@ impl Config {
     /// Does `null` stand at a key? For the few options where that is not the same as absent.
     pub fn is_null(&self, key: &str) -> bool {
         self.map.get(key).is_some_and(Value::is_null)
+    }
+
+    /// Has it no keys?
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
     }
 
     /// The first of these keys that is there, or else the first: one option under its several names.

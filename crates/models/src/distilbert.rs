@@ -62,6 +62,7 @@ fn load(config: &Config, root: &Loader) -> Result<Built> {
     Ok(Built {
         model: Box::new(PostNormEncoder { shape, embeddings, positions: Positions::Learned, layers }),
         classifier,
+        head: None,
     })
 }
 

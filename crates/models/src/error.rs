@@ -113,6 +113,30 @@ pub enum ModelError {
         /// The most that a batch holds.
         limit: usize,
     },
+    /// A sequence's pages do not hold its tokens.
+    #[error("sequence {sequence} has {tokens} tokens, but its {pages} pages hold {page_tokens} each: give it more")]
+    Pages {
+        /// Its place in the batch.
+        sequence: usize,
+        /// Its past and new tokens.
+        tokens: usize,
+        /// Pages that it has.
+        pages: usize,
+        /// Tokens of a page.
+        page_tokens: usize,
+    },
+    /// A page or slot that the caches do not have.
+    #[error("sequence {sequence}: {what} {got}, expected below {limit}: the caches were made for so many")]
+    Place {
+        /// Its place in the batch.
+        sequence: usize,
+        /// Page or slot.
+        what: &'static str,
+        /// The number.
+        got: u32,
+        /// How many there are.
+        limit: usize,
+    },
     /// A sequence is longer than the model's window.
     #[error(
         "sequence {sequence} has {tokens} tokens, but {architecture} takes at most {window}: shorten or truncate it"

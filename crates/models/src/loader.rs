@@ -63,6 +63,19 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// The same place, for hints out of another part of config.json.
+    pub fn under<'b>(&self, config: &'b Config) -> Loader<'b>
+    where
+        'a: 'b,
+    {
+        Loader { config, ..self.at(self.prefix.clone(), self.layer) }
+    }
+
+    /// Is there a tensor of this name?
+    pub fn contains(&self, name: &str) -> bool {
+        self.checkpoint.contains(&format!("{}{name}", self.prefix))
+    }
+
     /// Layer `index` of the list `name`.
     pub fn layer(&self, name: &str, index: usize) -> Loader<'a> {
         self.at(format!("{}{name}.{index}.", self.prefix), Some(index as u32))
@@ -105,26 +118,91 @@ impl<'a> Loader<'a> {
         inputs: usize,
         bias: Bias,
     ) -> Result<[Linear; N]> {
+        let parts = |tensor: Tensor| (0..N).map(|i| Ok(tensor.slice_rows(i * outputs..(i + 1) * outputs)?)).collect();
+        self.split(name, keys, outputs, inputs, bias, parts)
+    }
+
+    /// As [`Loader::stacked`], where each head's rows of the one part are followed by its rows of the next.
+    pub fn interleaved<const N: usize>(
+        &self,
+        name: &str,
+        keys: [&'static str; N],
+        heads: usize,
+        head_dim: usize,
+        inputs: usize,
+        bias: Bias,
+    ) -> Result<[Linear; N]> {
+        let parts = |tensor: Tensor| (0..N).map(|i| every_nth(&tensor, head_dim, i, N)).collect();
+        self.split(name, keys, heads * head_dim, inputs, bias, parts)
+    }
+
+    fn split<const N: usize>(
+        &self,
+        name: &str,
+        keys: [&'static str; N],
+        outputs: usize,
+        inputs: usize,
+        bias: Bias,
+        parts: impl Fn(Tensor) -> Result<Vec<Tensor>>,
+    ) -> Result<[Linear; N]> {
         let weight = self.tensor(&format!("{name}.weight"), &[N * outputs, inputs])?;
-        let bias = match bias {
-            Bias::Yes => Some(self.tensor(&format!("{name}.bias"), &[N * outputs])?),
-            Bias::No => None,
-        };
+        let mut biases = match bias {
+            Bias::Yes => parts(self.tensor(&format!("{name}.bias"), &[N * outputs])?)?,
+            Bias::No => Vec::new(),
+        }
+        .into_iter();
         let mut linears = Vec::with_capacity(N);
-        for (i, name) in keys.into_iter().enumerate() {
-            let rows = i * outputs..(i + 1) * outputs;
-            let bias =
-                bias.as_ref().map(|b| Ok::<_, ModelError>(self.ops.upload_vector(&b.slice_rows(rows.clone())?)?));
-            linears.push(Linear {
-                weight: self.ops.upload_matrix(&weight.slice_rows(rows.clone())?)?,
-                bias: bias.transpose()?,
-                inputs,
-                outputs,
-                key: Key { layer: self.layer, name },
-            });
+        for (part, name) in parts(weight.clone())?.iter().zip(keys) {
+            linears.push(self.uploaded(name, part, biases.next().as_ref())?);
         }
         weight.release();
         Ok(linears.try_into().expect("N keys make N layers"))
+    }
+
+    /// A layer `[outputs, inputs]` of tensors that were found and checked.
+    fn uploaded(&self, name: &'static str, weight: &Tensor, bias: Option<&Tensor>) -> Result<Linear> {
+        Ok(Linear {
+            weight: self.ops.upload_matrix(weight)?,
+            bias: bias.map(|bias| self.ops.upload_vector(bias)).transpose()?,
+            inputs: weight.cols(),
+            outputs: weight.rows(),
+            key: Key { layer: self.layer, name },
+        })
+    }
+
+    /// The layers of every expert in `name.weight [experts, N · outputs, inputs]` (as whole tensors are called that are
+    /// parameters of their own: without `.weight`), one below the other.
+    pub fn experts<const N: usize>(
+        &self,
+        name: &str,
+        keys: [&'static str; N],
+        experts: usize,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Vec<[Linear; N]>> {
+        let all = self.tensor(name, &[experts, N * outputs, inputs])?;
+        let mut linears = Vec::with_capacity(experts);
+        for expert in 0..experts {
+            let one = all.slice_rows(expert..expert + 1)?.reshape(vec![N * outputs, inputs])?;
+            let mut parts = Vec::with_capacity(N);
+            for (i, name) in keys.into_iter().enumerate() {
+                parts.push(self.uploaded(name, &one.slice_rows(i * outputs..(i + 1) * outputs)?, None)?);
+            }
+            linears.push(parts.try_into().expect("N keys make N layers"));
+        }
+        all.release();
+        Ok(linears)
+    }
+
+    /// A layer without bias whose weight is the table `name [outputs, inputs]`.
+    pub fn tied(&self, name: &'static str, outputs: usize, inputs: usize) -> Result<Linear> {
+        self.uploaded(name, &self.tensor(name, &[outputs, inputs])?, None)
+    }
+
+    /// A layer without bias that was computed: `values [outputs, inputs]`.
+    pub fn computed_linear(&self, name: &'static str, outputs: usize, values: Vec<f32>) -> Result<Linear> {
+        let inputs = values.len() / outputs;
+        self.uploaded(name, &Tensor::from_f32(name, vec![outputs, inputs], values), None)
     }
 
     /// LayerNorm over `width` features: `name.weight` and perhaps `name.bias`, in old checkpoints `gamma` and `beta`.
@@ -139,6 +217,18 @@ impl<'a> Loader<'a> {
         Ok(Norm { kind: NormKind::Layer, weight, bias, eps: eps as f32 })
     }
 
+    /// RMSNorm over `width` features, `name.weight + offset`: families that store the weight less one have an offset of 1.
+    pub fn rms_norm(&self, name: &str, width: usize, eps: f64, offset: f32) -> Result<Norm> {
+        let name = format!("{name}.weight");
+        let weight = if offset == 0.0 {
+            self.vector(&name, width)?
+        } else {
+            let stored = self.tensor(&name, &[width])?.to_f32()?;
+            self.computed(&name, stored.into_iter().map(|w| w + offset).collect())?
+        };
+        Ok(Norm { kind: NormKind::Rms, weight, bias: None, eps: eps as f32 })
+    }
+
     /// The embedding table `name [rows, cols]`.
     pub fn table(&self, name: &str, rows: usize, cols: usize) -> Result<Table> {
         Ok(self.ops.upload_table(&self.tensor(name, &[rows, cols])?)?)
@@ -146,11 +236,28 @@ impl<'a> Loader<'a> {
 
     /// The parameter vector `name [len]`.
     pub fn vector(&self, name: &str, len: usize) -> Result<Vector> {
-        Ok(self.ops.upload_vector(&self.tensor(name, &[len])?)?)
+        self.flat(name, &[len])
+    }
+
+    /// The parameters `name` of this shape as one vector.
+    pub fn flat(&self, name: &str, shape: &[usize]) -> Result<Vector> {
+        Ok(self.ops.upload_vector(&self.tensor(name, shape)?)?)
     }
 
     /// A parameter vector that was computed from the checkpoint's.
     pub fn computed(&self, name: &str, values: Vec<f32>) -> Result<Vector> {
         Ok(self.ops.upload_vector(&Tensor::from_f32(name, vec![values.len()], values))?)
     }
+}
+
+/// Part `which` of `n` of every run of `n · rows` rows, as one tensor.
+fn every_nth(tensor: &Tensor, rows: usize, which: usize, n: usize) -> Result<Tensor> {
+    let total = tensor.shape()[0] / n;
+    let mut bytes = Vec::with_capacity(tensor.bytes().len() / n);
+    for run in 0..total / rows {
+        let start = (run * n + which) * rows;
+        bytes.extend_from_slice(tensor.slice_rows(start..start + rows)?.bytes());
+    }
+    let shape = [total].iter().chain(&tensor.shape()[1..]).copied().collect();
+    Ok(Tensor::from_bytes(tensor.name(), shape, tensor.format(), bytes)?)
 }

@@ -1,7 +1,8 @@
 //! What is a model? A trunk that turns the tokens of a batch into rows, and the context its forward pass runs in.
 
 use crate::batch::Batch;
-use ops::{Act, Activation, Attention, Linear, Ops, Table};
+use crate::state::{Caches, LayerCache, LayerState};
+use ops::{Act, Activation, Attention, Delta, Expert, Linear, Ops, Routing, Table};
 
 /// The sizes of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +32,24 @@ pub trait Model: Send + Sync {
     /// Its sizes.
     fn shape(&self) -> &Shape;
 
+    /// What each layer keeps of a sequence for its next tokens; empty for models that see whole sequences only.
+    fn states(&self) -> Vec<LayerState> {
+        Vec::new()
+    }
+
     /// The last hidden state of every token, `[tokens, hidden]`. The batch must have passed [`Shape::check`].
     fn forward(&self, cx: &Forward) -> Act;
+}
+
+/// A place in a decoder where [`Forward::trace`] looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The input of the first layer.
+    Embedding,
+    /// The output of a layer.
+    Layer(usize),
+    /// The output of the final norm.
+    Norm,
 }
 
 /// What a forward pass runs on. Models reach weights through its methods, so that what hooks into a matrix multiplication
@@ -42,12 +59,24 @@ pub struct Forward<'a> {
     pub ops: &'a dyn Ops,
     /// The tokens.
     pub batch: &'a Batch,
+    /// What the batch's pasts left, and where its tokens leave theirs.
+    pub caches: Option<&'a Caches>,
+    /// Called by decoders with their intermediate rows, `[tokens, hidden]`; to keep one, clone it.
+    pub trace: Option<&'a (dyn Fn(Place, &Act) + Sync)>,
 }
 
 impl<'a> Forward<'a> {
-    /// A forward pass of a batch.
+    /// A forward pass of a batch that stands alone.
     pub fn new(ops: &'a dyn Ops, batch: &'a Batch) -> Forward<'a> {
-        Forward { ops, batch }
+        assert!(batch.pasts.is_empty(), "a batch with pasts needs their caches");
+        Forward { ops, batch, caches: None, trace: None }
+    }
+
+    /// A forward pass of a batch whose sequences go on where `caches` left them. The batch must have passed
+    /// [`Caches::check`].
+    pub fn cached(ops: &'a dyn Ops, batch: &'a Batch, caches: &'a Caches) -> Forward<'a> {
+        assert_eq!(batch.pasts.len(), batch.spans.len(), "a past for each sequence");
+        Forward { ops, batch, caches: Some(caches), trace: None }
     }
 
     /// The model's output `[tokens, hidden]`, computed where the executor's threads are at hand.
@@ -80,5 +109,39 @@ impl<'a> Forward<'a> {
     /// Attention within each sequence of the batch: q `[tokens, heads · dim]`, k and v `[tokens, kv_heads · dim]`.
     pub fn attend(&self, q: &Act, k: &Act, v: &Act, attention: &Attention) -> Act {
         self.ops.attend(q, k, v, attention, &self.batch.spans)
+    }
+
+    /// [`Forward::attend`] over each sequence's past too, where there are caches: those of `layer` keep k and v, those
+    /// of a layer that shares an earlier one's have them already.
+    pub fn attend_layer(&self, layer: usize, q: &Act, k: &Act, v: &Act, attention: &Attention) -> Act {
+        let Some(caches) = self.caches else { return self.attend(q, k, v, attention) };
+        let (kv, cache) = match &caches.layers[layer] {
+            LayerCache::Shared(owner) => (None, &caches.layers[*owner]),
+            own => (Some((k, v)), own),
+        };
+        let LayerCache::Kv(cache) = cache else { panic!("layer {layer} has no cache of keys and values") };
+        self.ops.attend_cached(q, kv, attention, &self.batch.spans, &self.batch.pasts, cache)
+    }
+
+    /// A gated delta net over each sequence of the batch, from the state that its past left in the caches, if there are
+    /// any. Shapes as for [`Ops::delta`].
+    pub fn delta(&self, layer: usize, qkv: &Act, a: &Act, b: &Act, delta: &Delta) -> Act {
+        let states = self.caches.map(|caches| match &caches.layers[layer] {
+            LayerCache::Recurrent(cache) => (cache, &self.batch.pasts[..]),
+            _ => panic!("layer {layer} has no recurrent state"),
+        });
+        self.ops.delta(qkv, a, b, delta, &self.batch.spans, states)
+    }
+
+    /// A mixture of experts, as [`Ops::experts`].
+    pub fn experts(&self, x: &Act, scores: &Act, routing: Routing, experts: &[Expert], kind: Activation) -> Act {
+        self.ops.experts(x, scores, routing, experts, kind)
+    }
+
+    /// Shows intermediate rows to whoever traces this pass.
+    pub fn traced(&self, place: Place, rows: &Act) {
+        if let Some(trace) = self.trace {
+            trace(place, rows);
+        }
     }
 }

@@ -116,7 +116,7 @@ fn load(config: &Config, root: &Loader) -> Result<Built> {
         shape,
     };
     let classifier = config.classifies().then(|| classifier(config, root, hidden, eps, norm_bias)).transpose()?;
-    Ok(Built { model: Box::new(model), classifier })
+    Ok(Built { model: Box::new(model), classifier, head: None })
 }
 
 /// Which layers are global: named one by one, or every n-th from the first on.

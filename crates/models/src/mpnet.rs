@@ -57,7 +57,7 @@ fn load(config: &Config, root: &Loader) -> Result<Built> {
     };
     let layers = (0..shape.layers).map(layer).collect::<Result<_>>()?;
     let classifier = config.classifies().then(|| roberta_head(config, root, hidden)).transpose()?;
-    Ok(Built { model: Box::new(PostNormEncoder { shape, embeddings, positions, layers }), classifier })
+    Ok(Built { model: Box::new(PostNormEncoder { shape, embeddings, positions, layers }), classifier, head: None })
 }
 
 /// The buckets' biases `[buckets, heads]` spread over the distances: `[heads, 2 · window − 1]`.

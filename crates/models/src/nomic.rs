@@ -73,7 +73,7 @@ fn load(config: &Config, root: &Loader) -> Result<Built> {
     let base = config.rope_base(None, config.either(&["rope_theta", "rotary_emb_base"]), 1000.0)?;
     let positions = Positions::Rotary { rotary: head_dim, base };
     let classifier = config.classifies().then(|| bert_head(config, root, &trunk, hidden)).transpose()?;
-    Ok(Built { model: Box::new(PostNormEncoder { shape, embeddings, positions, layers }), classifier })
+    Ok(Built { model: Box::new(PostNormEncoder { shape, embeddings, positions, layers }), classifier, head: None })
 }
 
 fn shape(config: &Config) -> Result<Shape> {

@@ -29,6 +29,8 @@ struct Case {
     compare: Value,
     classifies: bool,
     poolings: Vec<String>,
+    truncated: Vec<usize>,
+    dense: Vec<weights::Tensor>,
     batches: Vec<Padded>,
 }
 
@@ -49,7 +51,12 @@ impl Case {
         let batches = inputs["batches"].as_array()?.iter().map(Padded::read).collect();
         let poolings = inputs["poolings"].as_array().into_iter().flatten().map(|p| p.as_str().unwrap().to_owned());
         let (classifies, poolings) = (inputs["kind"] == "classify", poolings.collect());
-        Some(Case { dir, compare: meta["compare"].clone(), classifies, poolings, batches })
+        let counts = |key: &str| serde_json::from_value(inputs[key].clone()).unwrap_or_default();
+        let (truncated, widths): (_, Vec<usize>) = (counts("truncate_dims"), counts("dense"));
+        let layer = |i| dir.join(format!("{}_Dense", i + 2)).join("model.safetensors");
+        let open = |i| weights::Checkpoint::open(layer(i)).unwrap().get("linear.weight").unwrap();
+        let dense = (0..widths.len()).map(open).collect();
+        Some(Case { dir, compare: meta["compare"].clone(), classifies, poolings, truncated, dense, batches })
     }
 
     fn name(&self) -> &str {
@@ -79,12 +86,13 @@ impl Case {
                 "last" => ops.rows(&hidden, &batch.last_rows()),
                 other => panic!("{}: pooling {other}", self.name()),
             };
-            let mut vectors = ops.read(&pooled).unwrap();
-            for vector in vectors.chunks_exact_mut(cols) {
-                let norm = vector.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
-                vector.iter_mut().for_each(|x| *x = (f64::from(*x) / norm) as f32);
+            let vectors = ops.read(&pooled).unwrap();
+            let vectors: Vec<Vec<f64>> = vectors.chunks_exact(cols).map(|v| self.through_dense(v)).collect();
+            outputs.push(named(pooling, vectors.iter().flat_map(|v| normalized(v)).collect()));
+            for &dim in &self.truncated {
+                let cut = vectors.iter().flat_map(|v| normalized(&v[..dim])).collect();
+                outputs.push(named(&format!("{pooling}.mrl{dim}"), cut));
             }
-            outputs.push(named(pooling, vectors));
         }
         let values = ops.read(&hidden).unwrap();
         let mut padded = vec![0.0; rows.len() * width * cols];
@@ -95,6 +103,24 @@ impl Case {
         outputs.push(named("last_hidden_state", padded));
         outputs
     }
+}
+
+impl Case {
+    /// A pooled vector after the layers that sentence-transformers adds.
+    fn through_dense(&self, vector: &[f32]) -> Vec<f64> {
+        let mut vector: Vec<f64> = vector.iter().copied().map(f64::from).collect();
+        for layer in &self.dense {
+            let weight = layer.to_f32().unwrap();
+            let rows = weight.chunks_exact(layer.cols());
+            vector = rows.map(|row| row.iter().zip(&vector).map(|(&w, x)| f64::from(w) * x).sum()).collect();
+        }
+        vector
+    }
+}
+
+fn normalized(vector: &[f64]) -> Vec<f32> {
+    let norm = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    vector.iter().map(|x| (x / norm) as f32).collect()
 }
 
 impl Padded {
@@ -115,7 +141,7 @@ impl Padded {
 }
 
 fn every_isa() -> impl Iterator<Item = Cpu> {
-    Isa::available().into_iter().map(|isa| Cpu::new(&CpuOptions { isa: Some(isa), threads: None }).unwrap())
+    Isa::available().into_iter().map(|isa| Cpu::new(&CpuOptions { isa: Some(isa), ..CpuOptions::default() }).unwrap())
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

@@ -1,0 +1,293 @@
+//! Every decoder against the outputs of Hugging Face's own implementation, on every instruction set that this machine
+//! has; and the promises about caches: however a text is cut into passes, and whoever shares them, it gives the same bits.
+
+use lattice_models::{Batch, Caches, Config, Forward, Loaded, Place, find, load};
+use ops::{Act, Cpu, CpuOptions, Deferred, Isa, KvFormat, Ops, Past};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Tokens of a page: small, so that texts of a few dozen tokens have several.
+const PAGE: usize = 16;
+/// Pages and slots for all the sequences of a test.
+const PAGES: usize = 128;
+const SLOTS: usize = 8;
+
+/// A golden case of a language model.
+struct Case {
+    dir: PathBuf,
+    compare: Value,
+    inputs: Value,
+}
+
+/// Those whose architecture is built: of this repository, and of a larger set beside it.
+fn cases() -> Vec<Case> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut cases = Vec::new();
+    for folder in [root.join("goldens"), root.join("../shared/goldens/cases")] {
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            eprintln!("skipped: the golden cases in {} are not there", folder.display());
+            continue;
+        };
+        let mut dirs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        dirs.sort();
+        cases.extend(dirs.into_iter().filter_map(Case::read));
+    }
+    cases
+}
+
+impl Case {
+    fn read(dir: PathBuf) -> Option<Case> {
+        let json = |name: &str| -> Option<Value> {
+            serde_json::from_slice(&std::fs::read(dir.join(name)).ok()?).expect("golden files are JSON")
+        };
+        let (meta, inputs) = (json("meta.json")?, json("inputs.json")?);
+        inputs.get("prompts")?;
+        find(&Config::read(&dir).ok()?).ok()?;
+        let safetensors = std::fs::read_dir(&dir).unwrap().any(|f| f.unwrap().path().ends_with("model.gguf"));
+        (!safetensors).then(|| Case { compare: meta["compare"].clone(), dir, inputs })
+    }
+
+    fn name(&self) -> &str {
+        self.dir.file_name().unwrap().to_str().unwrap()
+    }
+
+    fn prompts(&self) -> Vec<Vec<u32>> {
+        ids(&self.inputs["prompts"])
+    }
+}
+
+fn ids<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn every_isa() -> impl Iterator<Item = Cpu> {
+    Isa::available().into_iter().map(|isa| Cpu::new(&CpuOptions { isa: Some(isa), ..CpuOptions::default() }).unwrap())
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Logits of every row of a pass.
+fn logits(cx: &Forward, loaded: &Loaded) -> Vec<f32> {
+    let head = loaded.head.as_ref().expect("a causal case has a head");
+    let mut out = None;
+    cx.ops.run(&mut || out = Some(head.logits(cx, &loaded.model.forward(cx))));
+    cx.ops.read(&out.unwrap()).unwrap()
+}
+
+/// Logits of whole sequences in one pass without caches.
+fn alone(ops: &dyn Ops, loaded: &Loaded, sequences: &[Vec<u32>]) -> Vec<f32> {
+    let batch = Batch::new(sequences).unwrap();
+    loaded.model.shape().check(&batch).unwrap();
+    logits(&Forward::new(ops, &batch), loaded)
+}
+
+fn caches(ops: &dyn Ops, loaded: &Loaded) -> Caches {
+    Caches::new(ops, &loaded.model.states(), PAGES, PAGE, SLOTS, KvFormat::F32)
+}
+
+/// Where sequence `slot` of `SLOTS` keeps its past: pages that lie scattered.
+fn past(tokens: usize, slot: usize) -> Past {
+    let pages = (0..PAGES / SLOTS).map(|i| (i * SLOTS + (slot * 5 + i * 3) % SLOTS) as u32).collect();
+    Past { tokens, pages, slot: slot as u32 }
+}
+
+/// The next tokens of sequences in one pass; logits of each.
+fn step(ops: &dyn Ops, loaded: &Loaded, caches: &Caches, parts: &[(usize, usize, &[u32])]) -> Vec<Vec<f32>> {
+    let mut batch = Batch::default();
+    for &(slot, tokens, ids) in parts {
+        batch.push_after(ids, past(tokens, slot)).unwrap();
+    }
+    loaded.model.shape().check(&batch).unwrap();
+    caches.check(&batch).unwrap();
+    let all = logits(&Forward::cached(ops, &batch, caches), loaded);
+    let vocab = all.len() / batch.tokens();
+    batch.spans.iter().map(|s| all[s.start * vocab..][..s.len * vocab].to_vec()).collect()
+}
+
+/// Logits of a text that comes in passes of `chunk` tokens.
+fn chunked(ops: &dyn Ops, loaded: &Loaded, ids: &[u32], chunk: usize) -> (Caches, Vec<f32>) {
+    let caches = caches(ops, loaded);
+    let parts = ids.chunks(chunk).enumerate();
+    let logits = parts.flat_map(|(i, part)| step(ops, loaded, &caches, &[(2, i * chunk, part)]).remove(0)).collect();
+    (caches, logits)
+}
+
+fn argmax(logits: &[f32]) -> u32 {
+    (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
+}
+
+/// Ids that the model goes on with, and the logits each was taken from.
+fn greedy(ops: &dyn Ops, loaded: &Loaded, prompt: &[u32], tokens: usize) -> (Vec<u32>, Vec<f32>) {
+    let caches = caches(ops, loaded);
+    let vocab = loaded.model.shape().vocab;
+    let (mut ids, mut all, mut next, mut past) = (Vec::new(), Vec::new(), prompt.to_vec(), 0);
+    while ids.len() < tokens {
+        let logits = step(ops, loaded, &caches, &[(1, past, &next)]).remove(0);
+        let last = &logits[logits.len() - vocab..];
+        past += next.len();
+        all.extend_from_slice(last);
+        next = vec![argmax(last)];
+        ids.push(next[0]);
+    }
+    (ids, all)
+}
+
+/// The outputs of a case, by their names in expected.safetensors.
+fn outputs(case: &Case, ops: &dyn Ops, loaded: &Loaded) -> Vec<(String, Vec<f32>)> {
+    let mut outputs = Vec::new();
+    let vocab = loaded.model.shape().vocab;
+    for (i, prompt) in case.prompts().into_iter().enumerate() {
+        outputs.push((format!("prompt{i}.logits"), alone(ops, loaded, &[prompt])));
+    }
+    if let Some(index) = case.inputs["capture"].as_u64() {
+        let batch = Batch::new(&[&case.prompts()[index as usize]]).unwrap();
+        let seen = Mutex::new(Vec::new());
+        let trace = |place: Place, rows: &Act| seen.lock().unwrap().push((place, rows.clone()));
+        Forward { trace: Some(&trace), ..Forward::new(ops, &batch) }.run(&*loaded.model);
+        for (place, rows) in seen.into_inner().unwrap() {
+            let name = match place {
+                Place::Embedding => "hidden.embed".to_owned(),
+                Place::Layer(i) => format!("hidden.layer{i}"),
+                Place::Norm => "hidden.norm".to_owned(),
+            };
+            outputs.push((name, ops.read(&rows).unwrap()));
+        }
+    }
+    if case.inputs.get("batch").is_some() {
+        let padded: Vec<Vec<u32>> = ids(&case.inputs["batch"]["input_ids"]);
+        let mask: Vec<Vec<u32>> = ids(&case.inputs["batch"]["attention_mask"]);
+        let kept =
+            |row: &[u32], mask: &[u32]| row.iter().zip(mask).filter(|(_, m)| **m == 1).map(|(i, _)| *i).collect();
+        let sequences: Vec<Vec<u32>> = padded.iter().zip(&mask).map(|(row, mask)| kept(row, mask)).collect();
+        let values = alone(ops, loaded, &sequences);
+        let mut rows = values.chunks_exact(vocab);
+        let row = |m: &u32| if *m == 1 { rows.next().unwrap().to_vec() } else { vec![0.0; vocab] };
+        outputs.push(("batch.logits".into(), mask.iter().flatten().flat_map(row).collect()));
+    }
+    if let Some(tokens) = case.inputs["greedy"]["new_tokens"].as_u64() {
+        let prompt: Vec<u32> = ids(&case.inputs["greedy"]["prompt"]);
+        let (ids, logits) = greedy(ops, loaded, &prompt, tokens as usize);
+        outputs.push(("greedy.ids".into(), ids.into_iter().map(|id| id as f32).collect()));
+        outputs.push(("greedy.logits".into(), logits));
+    }
+    if let Some(index) = case.inputs["states"]["prompt"].as_u64() {
+        let (caches, _) = chunked(ops, loaded, &case.prompts()[index as usize], usize::MAX >> 8);
+        for layer in ids::<Vec<usize>>(&case.inputs["states"]["layers"]) {
+            let lattice_models::LayerCache::Recurrent(cache) = &caches.layers[layer] else { panic!("no state") };
+            let state = ops.read_state(cache, 2).unwrap();
+            outputs.push((format!("state.layer{layer}.conv"), state.convolution));
+            outputs.push((format!("state.layer{layer}.recurrent"), state.recurrent));
+        }
+    }
+    outputs
+}
+
+#[test]
+fn every_decoder_agrees_with_the_reference_on_every_isa() {
+    let (mut failures, mut compared) = (Vec::new(), 0);
+    for case in cases() {
+        let expected = weights::Checkpoint::open(case.dir.join("expected.safetensors")).unwrap();
+        for cpu in every_isa() {
+            let loaded = load(&case.dir, &cpu).unwrap_or_else(|error| panic!("{}: {error}", case.name()));
+            let outputs = outputs(&case, &cpu, &loaded);
+            for (name, tolerance) in case.compare.as_object().unwrap() {
+                let at = format!("{} {name} {:?}", case.name(), cpu.isa());
+                let Some((_, ours)) = outputs.iter().find(|(n, _)| n == name) else {
+                    failures.push(format!("{at}: not computed"));
+                    continue;
+                };
+                let theirs = expected.get(name).unwrap();
+                let theirs = match theirs.to_i64() {
+                    Ok(ids) => ids.into_iter().map(|id| id as f32).collect(),
+                    Err(_) => theirs.to_f32().unwrap(),
+                };
+                assert_eq!(ours.len(), theirs.len(), "{at}");
+                let (atol, rtol) = (tolerance["atol"].as_f64().unwrap(), tolerance["rtol"].as_f64().unwrap());
+                let excess = |(a, b): (&f32, &f32)| {
+                    let (a, b) = (f64::from(*a), f64::from(*b));
+                    if a == b { 0.0 } else { (a - b).abs() / (atol + rtol * b.abs()) }
+                };
+                // NaN is larger than any tolerance
+                let worst =
+                    ours.iter().zip(&theirs).map(excess).fold(0.0, |w: f64, e| if e > w || e.is_nan() { e } else { w });
+                compared += 1;
+                if worst.is_nan() || worst > 1.0 {
+                    failures.push(format!("{at}: {worst:.2} times the tolerance of {atol:e}"));
+                }
+            }
+        }
+    }
+    eprintln!("{compared} outputs");
+    assert!(failures.is_empty(), "{} of {compared} outputs differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_text_gives_the_same_bits_in_passes_of_any_size() {
+    for case in cases() {
+        for cpu in every_isa() {
+            let loaded = load(&case.dir, &cpu).unwrap();
+            for prompt in case.prompts() {
+                let whole = bits(&alone(&cpu, &loaded, std::slice::from_ref(&prompt)));
+                for chunk in [1, 7, 64, 512] {
+                    let (_, logits) = chunked(&cpu, &loaded, &prompt, chunk);
+                    assert!(bits(&logits) == whole, "{} {:?} {} by {chunk}", case.name(), cpu.isa(), prompt.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_gives_the_same_bits_alone_and_in_any_batch() {
+    for case in cases() {
+        for cpu in every_isa() {
+            let loaded = load(&case.dir, &cpu).unwrap();
+            let prompts = case.prompts();
+            let all: Vec<f32> = prompts.iter().flat_map(|p| alone(&cpu, &loaded, std::slice::from_ref(p))).collect();
+            assert!(bits(&alone(&cpu, &loaded, &prompts)) == bits(&all), "{} {:?}", case.name(), cpu.isa());
+
+            // Prefill of one beside decoding of others, in caches that held other texts before.
+            let shared = caches(&cpu, &loaded);
+            for slot in 0..SLOTS {
+                step(&cpu, &loaded, &shared, &[(slot, 0, &[3, 1, 4, 1, 5, 9, 2, 6])]);
+            }
+            let mut done = vec![(0, Vec::new()); prompts.len()];
+            for round in 0.. {
+                let part = |i: usize, at: usize| {
+                    let len = if (round + i) % 3 == 0 { 5 } else { 1 };
+                    &prompts[i][at..(at + len).min(prompts[i].len())]
+                };
+                let parts: Vec<(usize, usize, &[u32])> =
+                    done.iter().enumerate().map(|(i, d)| (i, d.0, part(i, d.0))).filter(|p| !p.2.is_empty()).collect();
+                if parts.is_empty() {
+                    break;
+                }
+                for ((i, at, part), logits) in parts.iter().zip(step(&cpu, &loaded, &shared, &parts)) {
+                    done[*i].0 = at + part.len();
+                    done[*i].1.extend(logits);
+                }
+            }
+            let cached: Vec<f32> = done.into_iter().flat_map(|d| d.1).collect();
+            assert!(bits(&cached) == bits(&all), "{} {:?} with caches", case.name(), cpu.isa());
+        }
+    }
+}
+
+#[test]
+fn a_pass_with_caches_runs_in_one_submit_with_the_same_bits() {
+    for case in cases() {
+        let cpu = Arc::new(Cpu::new(&CpuOptions::default()).unwrap());
+        let deferred = Deferred::new(cpu.clone());
+        let (eager, queued) = (load(&case.dir, &*cpu).unwrap(), load(&case.dir, &deferred).unwrap());
+        let prompt = case.prompts().pop().unwrap();
+        let before = deferred.submits();
+        let (_, ours) = chunked(&deferred, &queued, &prompt, 5);
+        assert_eq!(deferred.submits() - before, prompt.len().div_ceil(5), "{}", case.name());
+        assert!(bits(&ours) == bits(&chunked(&*cpu, &eager, &prompt, 5).1), "{}", case.name());
+        let whole = std::slice::from_ref(&prompt);
+        assert!(bits(&alone(&deferred, &queued, whole)) == bits(&alone(&*cpu, &eager, whole)), "{}", case.name());
+    }
+}
