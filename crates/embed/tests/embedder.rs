@@ -20,7 +20,7 @@ fn json(file: PathBuf) -> Value {
 }
 
 fn open(dir: &Path, isa: Isa) -> Result<Embedder, EmbedError> {
-    let ops = Cpu::new(&CpuOptions { threads: Some(2), isa: Some(isa) })?;
+    let ops = Cpu::new(&CpuOptions { threads: Some(2), isa: Some(isa), ..CpuOptions::default() })?;
     Embedder::from_dir(dir, &OpenOptions { ops: Some(Arc::new(ops)), pooling: None })
 }
 

@@ -12,7 +12,7 @@ mod state;
 mod value;
 mod vocabulary;
 
-pub use cpu::{Cpu, CpuOptions};
+pub use cpu::{Cpu, CpuOptions, Precision};
 pub use deferred::Deferred;
 pub use kernels::{Activation, Isa, Mask, RopeLayout};
 pub use state::{Delta, KvCache, KvFormat, KvSpec, Past, Routing, State, StateCache, StateSpec};

@@ -12,7 +12,7 @@ thread_local! {
 }
 
 /// Tasks with less arithmetic in all than this are not worth waking a thread for.
-const SERIAL_PRODUCTS: usize = 100_000;
+pub(super) const SERIAL_PRODUCTS: usize = 100_000;
 
 impl Cpu {
     pub(super) fn attention(&self, q: &Act, k: &Act, v: &Act, attention: &Attention, spans: &[Span]) -> Act {

@@ -4,9 +4,9 @@ use super::{Cpu, attend, values};
 use crate::state::{KvCache, KvFormat, KvSpec, Past};
 use crate::value::{Act, Span};
 use crate::vocabulary::Attention;
-use kernels::{Attend, Rows, Window, f16_to_f32, f32_to_f16};
+use kernels::{Kernels, KvPage, KvSlice, KvSliceMut, PagedAttend, Rows, Window};
 use rayon::prelude::*;
-use std::sync::RwLock;
+use std::sync::{RwLock, RwLockReadGuard};
 
 /// Numbers in the cache's format.
 #[derive(Debug)]
@@ -23,26 +23,23 @@ impl Numbers {
         }
     }
 
-    fn write(&mut self, at: usize, row: &[f32]) {
+    /// Part `index` of parts of `len`.
+    fn part(&self, index: usize, len: usize) -> KvSlice<'_> {
         match self {
-            Numbers::F32(all) => all[at..at + row.len()].copy_from_slice(row),
-            Numbers::F16(all) => {
-                all[at..at + row.len()].iter_mut().zip(row).for_each(|(half, &full)| *half = f32_to_f16(full));
-            }
+            Numbers::F32(all) => KvSlice::F32(&all[index * len..][..len]),
+            Numbers::F16(all) => KvSlice::F16(&all[index * len..][..len]),
         }
     }
 
-    fn read(&self, at: usize, out: &mut [f32]) {
+    fn part_mut(&mut self, index: usize, len: usize) -> KvSliceMut<'_> {
         match self {
-            Numbers::F32(all) => out.copy_from_slice(&all[at..at + out.len()]),
-            Numbers::F16(all) => {
-                out.iter_mut().zip(&all[at..]).for_each(|(full, &half)| *full = f16_to_f32(half));
-            }
+            Numbers::F32(all) => KvSliceMut::F32(&mut all[index * len..][..len]),
+            Numbers::F16(all) => KvSliceMut::F16(&mut all[index * len..][..len]),
         }
     }
 }
 
-/// A page: keys and values, each `[heads, tokens, features]`.
+/// A page: for each head its keys, then for each head its values, as the kernel reads them.
 #[derive(Debug)]
 struct Page {
     keys: Numbers,
@@ -55,39 +52,37 @@ pub(super) struct Pages(Vec<RwLock<Option<Page>>>);
 
 impl Pages {
     pub(super) fn new(spec: KvSpec) -> Pages {
+        assert_eq!(spec.page_tokens % kernels::KEYS_ABREAST, 0, "tokens of a page");
         Pages((0..spec.pages).map(|_| RwLock::new(None)).collect())
     }
 
     /// Stores a span's keys and values behind its past.
-    fn write(&self, spec: KvSpec, past: &Past, keys: Rows<'_>, values: Rows<'_>) {
+    fn write(&self, kernels: &Kernels, spec: KvSpec, past: &Past, keys: Rows<'_>, values: Rows<'_>) {
         let KvSpec { page_tokens, kv_heads, head_dim, format, .. } = spec;
-        for row in 0..keys.rows() {
-            let token = past.tokens + row;
-            let mut page = self.0[past.pages[token / page_tokens] as usize].write().expect("no panics under this lock");
+        let len = page_tokens * head_dim;
+        let mut row = 0;
+        while row < keys.rows() {
+            let (page, at) = ((past.tokens + row) / page_tokens, (past.tokens + row) % page_tokens);
+            let count = (page_tokens - at).min(keys.rows() - row);
+            let mut page = self.0[past.pages[page] as usize].write().expect("no panics under this lock");
             let page = page.get_or_insert_with(|| {
-                let zeroed = || Numbers::zeroed(format, kv_heads * page_tokens * head_dim);
+                let zeroed = || Numbers::zeroed(format, kv_heads * len);
                 Page { keys: zeroed(), values: zeroed() }
             });
             for head in 0..kv_heads {
-                let (at, part) = ((head * page_tokens + token % page_tokens) * head_dim, head * head_dim);
-                page.keys.write(at, &keys.row(row)[part..][..head_dim]);
-                page.values.write(at, &values.row(row)[part..][..head_dim]);
+                let cols = head * head_dim..(head + 1) * head_dim;
+                let (keys, values) = (keys.slice_rows(row..row + count), values.slice_rows(row..row + count));
+                kernels.write_keys(page.keys.part_mut(head, len), at, keys.slice_cols(cols.clone()));
+                kernels.write_values(page.values.part_mut(head, len), at, values.slice_cols(cols));
             }
+            row += count;
         }
     }
 
-    /// The first `tokens` keys and values of one head, `[tokens, features]` each.
-    fn read(&self, spec: KvSpec, past: &Past, head: usize, tokens: usize) -> (Vec<f32>, Vec<f32>) {
-        let KvSpec { page_tokens, head_dim, .. } = spec;
-        let (mut keys, mut values) = (vec![0.0; tokens * head_dim], vec![0.0; tokens * head_dim]);
-        let chunks = keys.chunks_mut(page_tokens * head_dim).zip(values.chunks_mut(page_tokens * head_dim));
-        for ((keys, values), &page) in chunks.zip(past.pages.iter()) {
-            let page = self.0[page as usize].read().expect("no panics under this lock");
-            let page = page.as_ref().expect("pages of the past were written");
-            page.keys.read(head * page_tokens * head_dim, keys);
-            page.values.read(head * page_tokens * head_dim, values);
-        }
-        (keys, values)
+    /// The first `count` pages of a sequence, held for reading.
+    fn read(&self, past: &Past, count: usize) -> Vec<RwLockReadGuard<'_, Option<Page>>> {
+        let page = |&page: &u32| self.0[page as usize].read().expect("no panics under this lock");
+        past.pages[..count].iter().map(page).collect()
     }
 }
 
@@ -104,42 +99,50 @@ impl Cpu {
         let (spec, &Attention { heads, head_dim, .. }) = (cache.spec, attention);
         assert_eq!((attention.kv_heads, head_dim), (spec.kv_heads, spec.head_dim), "heads of the cache");
         assert_eq!(spans.len(), pasts.len(), "a past for each span");
-        let pages = cache.memory.inner::<Pages>();
+        assert!(attention.bias.is_none(), "no relative bias over pages");
+        let memory = cache.memory.inner::<Pages>();
         for (span, past) in spans.iter().zip(pasts) {
-            let pages_needed = (past.tokens + span.len).div_ceil(spec.page_tokens);
-            assert!(
-                pages_needed <= past.pages.len(),
-                "{pages_needed} pages are needed, {} are there",
-                past.pages.len()
-            );
             if let Some((k, v)) = kv {
                 let part = |x| Rows::dense(values(x), spec.kv_heads * head_dim).slice_rows(span.range());
-                pages.write(spec, past, part(k), part(v));
+                memory.write(self.kernels, spec, past, part(k), part(v));
             }
         }
+        let count = |i: usize| (pasts[i].tokens + spans[i].len).div_ceil(spec.page_tokens);
+        let held: Vec<_> = (0..spans.len()).map(|i| memory.read(&pasts[i], count(i))).collect();
+        // The heads of a group share its keys; where there are too few groups for the threads, each goes by itself.
+        let group = if spans.len() * spec.kv_heads >= 2 * self.threads() { heads / spec.kv_heads } else { 1 };
         self.act(q.rows(), q.cols(), |out| {
-            let tasks = attend::by_span_and_head(Window::dense(out, q.cols()), spans, head_dim);
-            let run = |(index, head, window): (usize, usize, Window<'_>)| {
-                let (span, past) = (spans[index], &pasts[index]);
-                let tokens = past.tokens + span.len;
-                let (keys, values_) = pages.read(spec, past, head / (heads / spec.kv_heads), tokens);
-                let queries = Rows::dense(values(q), q.cols()).slice_rows(span.range());
-                let task = Attend {
-                    q: queries.slice_cols(head * head_dim..(head + 1) * head_dim),
-                    k: Rows::dense(&keys, head_dim),
-                    v: Rows::dense(&values_, head_dim),
-                    past: past.tokens,
+            let tasks = attend::by_span_and_head(Window::dense(out, q.cols()), spans, group * head_dim);
+            let run = |(index, part, window): (usize, usize, Window<'_>)| {
+                let head = part * group / (heads / spec.kv_heads);
+                let len = spec.page_tokens * head_dim;
+                let pages: Vec<KvPage<'_>> = held[index].iter().map(|page| part_of(page, head, len)).collect();
+                let queries = Rows::dense(values(q), q.cols()).slice_rows(spans[index].range());
+                let width = group * head_dim;
+                let task = PagedAttend {
+                    q: queries.slice_cols(part * width..(part + 1) * width),
+                    dim: head_dim,
+                    pages: &pages,
+                    page_tokens: spec.page_tokens,
+                    keys: pasts[index].tokens + spans[index].len,
+                    past: pasts[index].tokens,
                     scale: attention.scale,
                     mask: attention.mask,
                     softcap: attention.softcap,
-                    bias: None,
                 };
-                attend::SCRATCH.with_borrow_mut(|scratch| self.kernels.attend(&task, scratch, window));
+                attend::SCRATCH.with_borrow_mut(|scratch| self.kernels.attend_paged(&task, scratch, window));
             };
-            match self.threads() {
-                1 => tasks.into_iter().for_each(run),
-                _ => self.threads.install(|| tasks.into_par_iter().for_each(run)),
+            let products = (0..spans.len()).map(|i| spans[i].len * (pasts[i].tokens + spans[i].len)).sum::<usize>();
+            match self.threads() == 1 || products * heads * head_dim < attend::SERIAL_PRODUCTS {
+                true => tasks.into_iter().for_each(run),
+                false => self.threads.install(|| tasks.into_par_iter().for_each(run)),
             }
         })
     }
+}
+
+/// The keys and values of one head in a page.
+fn part_of(page: &Option<Page>, head: usize, len: usize) -> KvPage<'_> {
+    let page = page.as_ref().expect("pages of the past were written");
+    KvPage { keys: page.keys.part(head, len), values: page.values.part(head, len) }
 }

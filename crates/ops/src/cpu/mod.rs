@@ -26,12 +26,26 @@ pub struct CpuOptions {
     pub threads: Option<usize>,
     /// Instruction set; `None` is the best of this machine, or what `LATTICE_ISA` names.
     pub isa: Option<Isa>,
+    /// How exact products with quantized weights are.
+    pub precision: Precision,
+}
+
+/// How exact arithmetic is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Float32 on exactly decoded weights. A row's result does not depend on how many rows there are.
+    Exact,
+    /// As exact, but for products of few rows with quantized weights: these round the row to 8 bits and multiply
+    /// integers. Weights that are not quantized see no difference.
+    #[default]
+    Default,
 }
 
 /// Runs operations on the CPU as they are called.
 #[derive(Debug)]
 pub struct Cpu {
     kernels: &'static Kernels,
+    precision: Precision,
     threads: rayon::ThreadPool,
     buffers: Arc<Buffers>,
 }
@@ -51,12 +65,17 @@ impl Cpu {
         let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("lattice-{i}")).build();
         let threads = pool.map_err(|e| OpsError::Threads { threads, reason: e.to_string() })?;
-        Ok(Cpu { kernels, threads, buffers: Arc::default() })
+        Ok(Cpu { kernels, precision: options.precision, threads, buffers: Arc::default() })
     }
 
     /// The instruction set in use.
     pub fn isa(&self) -> Isa {
         self.kernels.isa()
+    }
+
+    /// How exact it is.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Worker threads.
@@ -108,7 +127,7 @@ fn vector(v: &Vector) -> &[f32] {
 
 impl Ops for Cpu {
     fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError> {
-        Ok(Weight::new(linear::pack(self.kernels, &self.threads, tensor)?))
+        Ok(Weight::new(linear::Matrix::new(self.kernels, &self.threads, tensor)?))
     }
 
     fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError> {
