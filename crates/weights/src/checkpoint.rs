@@ -7,6 +7,7 @@
 
 use crate::gguf;
 use crate::mmap::Mapping;
+use crate::order::Order;
 use crate::safetensors::{self, UniqueMap};
 use crate::tensor::Storage;
 use crate::{Entry, Result, Tensor, WeightsError};
@@ -34,9 +35,11 @@ pub struct Checkpoint {
 }
 
 #[derive(Clone, Debug)]
-struct Placed {
-    tensor: Tensor,
-    file: usize, // index into `files`
+pub(crate) struct Placed {
+    pub tensor: Tensor,
+    pub file: usize, // index into `files`
+    /// How its rows are to be reordered when it is asked for.
+    pub order: Option<Order>,
 }
 
 impl Checkpoint {
@@ -89,7 +92,8 @@ impl Checkpoint {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// All tensors, sorted by name.
+    /// All tensors, sorted by name, as their files hold them: where a checkpoint of [`Checkpoint::as_hugging_face`] has
+    /// other rows, only [`Checkpoint::get`] and [`Checkpoint::find`] give them.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = &Tensor> {
         self.tensors.values().map(|placed| &placed.tensor)
     }
@@ -101,7 +105,31 @@ impl Checkpoint {
 
     /// The tensor of this name, if there is one.
     pub fn find(&self, name: &str) -> Option<Tensor> {
-        self.tensors.get(name).map(|placed| placed.tensor.clone())
+        let Placed { tensor, order, .. } = self.tensors.get(name)?;
+        let Some(order) = order else { return Some(tensor.clone()) };
+        let ordered = order.apply(tensor).expect("an order is placed only where it can be applied");
+        tensor.release(); // it was touched only to be copied
+        Some(ordered)
+    }
+
+    /// A GGUF file's model as a Hugging Face directory would hold it: its config.json, and its tensors under their names
+    /// there. See [`gguf::HuggingFace`].
+    ///
+    /// # Errors
+    /// [`WeightsError::NotGguf`] for other checkpoints, [`WeightsError::GgufArchitecture`] for an architecture that is not
+    /// in [`gguf::ARCHITECTURES`], and any [`WeightsError`] about the keys and tensors that do not make a model.
+    pub fn as_hugging_face(&self) -> Result<gguf::HuggingFace> {
+        gguf::HuggingFace::of(self)
+    }
+
+    /// The tensors with their places, sorted by the names of their files.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = &Placed> {
+        self.tensors.values()
+    }
+
+    /// The same files with other names and orders of their tensors.
+    pub(crate) fn with_tensors(&self, tensors: BTreeMap<String, Placed>) -> Checkpoint {
+        Checkpoint { path: self.path.clone(), files: self.files.clone(), tensors, metadata: self.metadata.clone() }
     }
 
     /// The tensor of this name.
@@ -174,7 +202,7 @@ impl Checkpoint {
         self.files.push(path.to_path_buf());
         for entry in entries {
             let tensor = Tensor::view(entry, storage);
-            if let Some(first) = self.tensors.insert(tensor.name().to_string(), Placed { tensor, file }) {
+            if let Some(first) = self.tensors.insert(tensor.name().to_string(), Placed { tensor, file, order: None }) {
                 let [first_file, second] = [first.file, file].map(|i| file_name(&self.files[i]));
                 let fault = WeightsError::TwoShards { tensor: first.tensor.name().into(), first: first_file, second };
                 return Err(fault.at(&self.path));

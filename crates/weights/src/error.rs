@@ -261,6 +261,40 @@ pub enum WeightsError {
         /// What is needed.
         expected: String,
     },
+    /// A checkpoint that is not a GGUF file, where one is needed.
+    #[error("{}: not a GGUF file, which alone has metadata in it", .checkpoint.display())]
+    NotGguf {
+        /// The file or directory that was opened.
+        checkpoint: PathBuf,
+    },
+    /// An architecture whose tensors and keys have no names here.
+    #[error("general.architecture is {got:?}, which is not built: known are {}", .known.join(", "))]
+    GgufArchitecture {
+        /// What the file says.
+        got: String,
+        /// What could be read.
+        known: Vec<&'static str>,
+    },
+    /// A tensor that models of this architecture do not have, and that may change what they compute.
+    #[error("tensor {tensor} is none that models of the architecture {architecture} are known to have")]
+    GgufTensor {
+        /// The tensor.
+        tensor: String,
+        /// The architecture.
+        architecture: &'static str,
+    },
+    /// A tensor whose shape or format does not go with the metadata of its file.
+    #[error("tensor {tensor} is {format} {shape:?}, expected {expected}")]
+    GgufShape {
+        /// The tensor.
+        tensor: String,
+        /// Its format.
+        format: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// What the metadata ask for.
+        expected: String,
+    },
     /// A tensor that the model needs and the checkpoint does not have.
     #[error("no tensor {name} in {}{}", .checkpoint.display(), near_text(.near))]
     Missing {

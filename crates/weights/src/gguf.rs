@@ -4,10 +4,16 @@
 //! magic, version, counts, metadata, tensor table, padding, data. Every count is bounded by a named constant and by the
 //! bytes that are left for it, so that nothing is allocated which the file does not pay for.
 
+mod architectures;
+mod config;
+mod hugging_face;
 mod metadata;
 mod reader;
 mod vocab;
 
+pub use architectures::{ARCHITECTURES, Architecture};
+pub use config::{MAX_EXPERTS, MAX_HEADS, MAX_SIZE};
+pub use hugging_face::{HuggingFace, config};
 pub use metadata::{FromValue, Metadata, Numbers, Strings, Value};
 pub use vocab::{MAX_TOKENS, Vocab};
 

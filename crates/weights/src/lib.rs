@@ -20,6 +20,7 @@ mod error;
 pub mod format;
 pub mod gguf;
 mod mmap;
+mod order;
 pub mod safetensors;
 mod tensor;
 
