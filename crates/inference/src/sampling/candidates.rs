@@ -6,6 +6,7 @@
 
 use super::History;
 use super::numeric::{exp, max, sum, sum_exp};
+use super::ties::ascending;
 
 /// One step of the chain, with its parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,8 +28,8 @@ pub enum Stage<'a> {
     Temperature(f64),
     /// Leaves the k largest, and those equal to the last of them.
     TopK(usize),
-    /// Drops the least likely tokens as long as their probability together is at most 1 − p, all but one. Among equals
-    /// at the border the lower ids go first.
+    /// Drops the least likely tokens as long as their probability together is at most 1 − p, all but one. Which of equals
+    /// at the border go is arbitrary, but the same as in the reference.
     TopP(f64),
     /// Leaves tokens with at least this share of the largest probability.
     MinP(f64),
@@ -72,18 +73,24 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// The row with −∞ wherever a token was filtered out.
-    pub fn into_logits(self) -> &'a mut [f32] {
-        if let Some(mut alive) = self.alive {
-            alive.sort_unstable();
-            let mut next = alive.iter().peekable();
-            for (id, x) in self.logits.iter_mut().enumerate() {
-                if next.next_if(|&&alive| alive as usize == id).is_none() {
-                    *x = f32::NEG_INFINITY;
-                }
-            }
+    /// The row `[vocab]` with −∞ wherever a token was filtered out.
+    pub fn row(&self) -> Vec<f32> {
+        let Some(alive) = &self.alive else { return self.logits.to_vec() };
+        let mut row = vec![f32::NEG_INFINITY; self.logits.len()];
+        alive.iter().for_each(|&id| row[id as usize] = self.logits[id as usize]);
+        row
+    }
+
+    /// The most likely token, the lowest id among equals; None if nothing is left.
+    pub fn best(&self) -> Option<u32> {
+        let best = self.max();
+        if best == f32::NEG_INFINITY {
+            return None;
         }
-        self.logits
+        match &self.alive {
+            None => self.logits.iter().position(|&x| x == best).map(|id| id as u32),
+            Some(alive) => alive.iter().copied().filter(|&id| self.logits[id as usize] == best).min(),
+        }
     }
 
     /// The token at `u` in [0, 1) of the cumulated probabilities; None if nothing is left. Overwrites the logits.
@@ -177,7 +184,12 @@ impl<'a> Candidates<'a> {
             }
         });
         let border = border(&mut items, below, |cumulative| cumulative <= dropped);
-        self.alive = Some(items[border..].iter().map(|item| item.id).collect());
+        let (dropped, kept) = items.split_at(border);
+        let border_is_unclear = kept.first().is_some_and(|item| dropped.iter().any(|other| other.key == item.key));
+        self.alive = Some(match border_is_unclear {
+            true => ascending(&self.row()).split_off(self.logits.len() - kept.len()),
+            false => kept.iter().map(|item| item.id).collect(),
+        });
     }
 
     fn min_p(&mut self, p: f32) {
@@ -285,11 +297,11 @@ pub(super) fn largest(row: &[f32], k: usize) -> Vec<(u32, f32)> {
 /// is the first whose cumulated weight (with all before it and `cumulative`) does not `pass`, and the others follow. The
 /// last one counts as that if all pass.
 fn border(items: &mut [Item], mut cumulative: f64, pass: impl Fn(f32) -> bool) -> usize {
-    let ascending = |a: &Item, b: &Item| (a.key + 0.0).total_cmp(&(b.key + 0.0)).then(a.id.cmp(&b.id));
+    let order = |a: &Item, b: &Item| (a.key + 0.0).total_cmp(&(b.key + 0.0)).then(a.id.cmp(&b.id));
     let (mut start, mut end) = (0, items.len());
     while end - start > 32 {
         let half = (end - start) / 2;
-        items[start..end].select_nth_unstable_by(half - 1, ascending);
+        items[start..end].select_nth_unstable_by(half - 1, order);
         let weight: f64 = items[start..start + half].iter().map(|item| f64::from(item.weight)).sum();
         if pass((cumulative + weight) as f32) {
             cumulative += weight;
@@ -298,7 +310,7 @@ fn border(items: &mut [Item], mut cumulative: f64, pass: impl Fn(f32) -> bool) -
             end = start + half;
         }
     }
-    items[start..end].sort_unstable_by(ascending);
+    items[start..end].sort_unstable_by(order);
     for (i, item) in items[start..end].iter().enumerate() {
         cumulative += f64::from(item.weight);
         if !pass(cumulative as f32) {

@@ -35,6 +35,7 @@ mod numeric;
 mod params;
 mod random;
 mod sampler;
+mod ties;
 
 pub use candidates::{Candidates, Stage};
 pub use defaults::SamplingDefaults;

@@ -15,12 +15,6 @@ pub(super) fn max(row: &[f32]) -> f32 {
     lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| larger(a, b))
 }
 
-/// Index of the first of the largest values.
-pub(super) fn argmax(row: &[f32]) -> Option<usize> {
-    let max = max(row);
-    row.iter().position(|&x| x == max)
-}
-
 /// Index of the first value that is NaN or +∞.
 pub(super) fn not_finite(row: &[f32]) -> Option<usize> {
     let bad = |x: f32| x.is_nan() || x == f32::INFINITY;
@@ -92,7 +86,6 @@ mod tests {
             let row: Vec<f32> = (0..n).map(|i| ((i * 37) % 71) as f32 - 80.0).collect();
             let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             assert_eq!(max(&row), largest);
-            assert_eq!(argmax(&row), row.iter().position(|&x| x == largest));
             assert_eq!(sum(&row), row.iter().map(|&x| f64::from(x)).sum::<f64>());
             let exact: f64 = row.iter().map(|&x| f64::from(x - largest).exp()).sum();
             assert!((sum_exp(&row, largest) - exact).abs() <= exact * 1e-6);

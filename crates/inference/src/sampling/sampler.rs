@@ -1,7 +1,7 @@
 //! The sampler of one sequence: its parameters in the order of the stages, and the draw.
 
 use super::candidates::largest;
-use super::numeric::{argmax, max, not_finite, sum_exp};
+use super::numeric::{max, not_finite, sum_exp};
 use super::random::{Random, random_seed};
 use super::{Candidates, SamplingError, SamplingParams, Stage};
 
@@ -104,9 +104,7 @@ impl Sampler {
         let (presence, frequency) = (p.presence_penalty, p.frequency_penalty);
         run(presence != 0.0 || frequency != 0.0, Stage::Penalties { presence, frequency });
         if p.is_greedy() {
-            let logits = candidates.into_logits();
-            let id = argmax(logits).filter(|&id| logits[id] > f32::NEG_INFINITY);
-            return id.map(|id| id as u32).ok_or(nothing);
+            return candidates.best().ok_or(nothing);
         }
         run(p.temperature != 1.0, Stage::Temperature(p.temperature));
         run(p.top_k > 0 && p.top_k < self.vocab, Stage::TopK(p.top_k));
