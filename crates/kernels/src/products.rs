@@ -146,14 +146,9 @@ pub(crate) fn dot_blocks<S: Quant>(
     let mut first = 0;
     while first < x.rows() {
         let rows = even_part(x.rows() - first, MOST_ABREAST);
-        for (column, out) in outs.clone().enumerate() {
-            let mut sums = [0f32; MOST_ABREAST];
-            s.dot_rows(x, first, w, out, &mut sums[..rows]);
-            let bias = epilogue.bias.map_or(0.0, |bias| bias[out]);
-            for (i, sum) in sums[..rows].iter().enumerate() {
-                y.row_mut(first + i)[column] = sum + bias;
-            }
-        }
+        s.dot_rows(x, first..first + rows, w, outs.clone(), |row, out, sum| {
+            y.row_mut(row)[out - outs.start] = sum + epilogue.bias.map_or(0.0, |bias| bias[out]);
+        });
         first += rows;
     }
     finish(s, y, epilogue);

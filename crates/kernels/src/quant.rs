@@ -1,5 +1,12 @@
 //! What does an instruction set bring beyond [`Simd`] for numbers of few bits? Plain code unless it knows better.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_dot;
+
+use std::ops::Range;
+
 use weights::Format;
 
 use crate::blocks::{Blocks, GROUP, QuantizedRows};
@@ -42,27 +49,44 @@ pub(crate) trait Quant: Simd {
         }
     }
 
-    /// The products of output feature `out` with 1 to [`MOST_ABREAST`] rows of `x` from `first` on.
+    /// The products of output features `outs` with 1 to [`MOST_ABREAST`] rows of `x`, each given to
+    /// `to(row, out, product)`.
     #[inline(always)]
-    fn dot_rows(self, x: &QuantizedRows, first: usize, w: &Blocks<'_>, out: usize, sums: &mut [f32]) {
-        let (block, bytes) = (w.format().block(), w.format().block_bytes());
-        let mut decoded = [0f32; 256];
-        let decoded = &mut decoded[..block];
-        sums.fill(0.0);
-        for (b, bytes) in w.row(out).chunks_exact(bytes).enumerate() {
-            decode(w.format(), bytes, decoded);
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let at = (first + i) * w.ins() + b * block;
-                for (g, weights) in decoded.chunks_exact(GROUP).enumerate() {
-                    let codes = &x.codes[at + g * GROUP..][..GROUP];
-                    let mut lanes = [0f32; 8];
-                    for (weights, codes) in weights.chunks_exact(8).zip(codes.chunks_exact(8)) {
-                        for (lane, (&weight, &code)) in lanes.iter_mut().zip(weights.iter().zip(codes)) {
-                            *lane += weight * f32::from(code);
-                        }
+    fn dot_rows(
+        self,
+        x: &QuantizedRows,
+        rows: Range<usize>,
+        w: &Blocks<'_>,
+        outs: Range<usize>,
+        mut to: impl FnMut(usize, usize, f32),
+    ) {
+        for out in outs {
+            let mut sums = [0f32; MOST_ABREAST];
+            dot_row(x, rows.start, w, out, &mut sums[..rows.len()]);
+            rows.clone().zip(sums).for_each(|(row, sum)| to(row, out, sum));
+        }
+    }
+}
+
+/// The products of output feature `out` with some rows of `x` from `first` on.
+#[inline(always)]
+fn dot_row(x: &QuantizedRows, first: usize, w: &Blocks<'_>, out: usize, sums: &mut [f32]) {
+    let (block, bytes) = (w.format().block(), w.format().block_bytes());
+    let mut decoded = [0f32; 256];
+    let decoded = &mut decoded[..block];
+    for (b, bytes) in w.row(out).chunks_exact(bytes).enumerate() {
+        decode(w.format(), bytes, decoded);
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let at = (first + i) * w.ins() + b * block;
+            for (g, weights) in decoded.chunks_exact(GROUP).enumerate() {
+                let codes = &x.codes[at + g * GROUP..][..GROUP];
+                let mut lanes = [0f32; 8];
+                for (weights, codes) in weights.chunks_exact(8).zip(codes.chunks_exact(8)) {
+                    for (lane, (&weight, &code)) in lanes.iter_mut().zip(weights.iter().zip(codes)) {
+                        *lane += weight * f32::from(code);
                     }
-                    *sum += x.scales[(at / GROUP + g) * 2] * lanes.iter().sum::<f32>();
                 }
+                *sum += x.scales[(at / GROUP + g) * 2] * lanes.iter().sum::<f32>();
             }
         }
     }
@@ -74,11 +98,57 @@ pub(crate) fn decode(format: Format, bytes: &[u8], out: &mut [f32]) {
     decode(bytes, out);
 }
 
+/// What AVX2 does, and AVX-512 by it.
 #[cfg(target_arch = "x86_64")]
-impl Quant for crate::avx2::Avx2 {}
+macro_rules! by_avx2 {
+    ($($simd:ty, |$p:ident, $v:ident| $store:expr;)*) => {$(
+        impl Quant for $simd {
+            #[inline(always)]
+            unsafe fn store_f16(self, $p: *mut u16, $v: Self::V) {
+                // SAFETY: the caller's, and `self` proves the instructions.
+                unsafe { $store }
+            }
+
+            #[inline(always)]
+            fn decode(self, format: Format, bytes: &[u8], out: &mut [f32]) {
+                // SAFETY: `self` proves the instructions.
+                if !unsafe { avx2::decode(format, bytes, out) } {
+                    decode(format, bytes, out);
+                }
+            }
+
+            #[inline(always)]
+            fn transpose(self, rows: &[f32], stride: usize, depth: usize, to: &mut [f32], width: usize) {
+                // SAFETY: `self` proves the instructions.
+                unsafe { avx2::transpose(rows, stride, depth, to, width) }
+            }
+
+            #[inline(always)]
+            fn dot_rows(
+                self,
+                x: &QuantizedRows,
+                rows: Range<usize>,
+                w: &Blocks<'_>,
+                outs: Range<usize>,
+                to: impl FnMut(usize, usize, f32),
+            ) {
+                // SAFETY: `self` proves the instructions.
+                unsafe { avx2_dot::dot_rows(x, rows, w, outs, to) }
+            }
+        }
+    )*};
+}
 
 #[cfg(target_arch = "x86_64")]
-impl Quant for crate::avx512::Avx512 {}
+use std::arch::x86_64::{
+    _MM_FROUND_TO_NEAREST_INT as NEAREST, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_storeu_si256, _mm512_cvtps_ph,
+};
+
+#[cfg(target_arch = "x86_64")]
+by_avx2! {
+    crate::avx2::Avx2, |p, v| _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<NEAREST>(v));
+    crate::avx512::Avx512, |p, v| _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<NEAREST>(v));
+}
 
 #[cfg(target_arch = "aarch64")]
 impl Quant for crate::neon::Neon {}
