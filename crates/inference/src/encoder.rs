@@ -25,6 +25,56 @@ pub enum InferenceError {
         /// Family of the model.
         architecture: &'static str,
     },
+    /// The model is a trunk only.
+    #[error("{architecture} checkpoint without a language model's head: it gives hidden states, not text")]
+    NoHead {
+        /// Family of the model.
+        architecture: &'static str,
+    },
+    /// A context that the model does not take.
+    #[error("a context of {asked} tokens was asked for, expected 1 to {window}, the model's window")]
+    Context {
+        /// Asked for.
+        asked: usize,
+        /// The model's.
+        window: usize,
+    },
+    /// Nothing to go on from.
+    #[error("the prompt has no tokens: give it some text")]
+    EmptyPrompt,
+    /// A prompt that leaves no room.
+    #[error(
+        "the prompt has {tokens} tokens, but the context is {context}, and one more must fit: shorten it, or raise the context (--ctx)"
+    )]
+    PromptTooLong {
+        /// Its tokens.
+        tokens: usize,
+        /// The most that fit, output included.
+        context: usize,
+    },
+    /// A model that is not made for conversations.
+    #[error("the model has no chat template: use generate for a raw continuation, or an instruct model for a chat")]
+    NoTemplate,
+    /// A text cannot go on.
+    #[error("generation failed: {reason}")]
+    Failed {
+        /// What sampling said.
+        reason: String,
+    },
+    /// A text that does not fill one chunk.
+    #[error("the text has {tokens} tokens, but one chunk has {context}: give more text, or a shorter context (--ctx)")]
+    TextTooShort {
+        /// Its tokens.
+        tokens: usize,
+        /// Tokens of a chunk.
+        context: usize,
+    },
+    /// Sampling parameters out of range, or a settings file that is wrong.
+    #[error(transparent)]
+    Sampling(#[from] crate::sampling::SamplingError),
+    /// The tokenizer could not be loaded, or a text not be encoded.
+    #[error(transparent)]
+    Tokenizer(#[from] tokenizer::TokenizerError),
     /// A result is NaN or infinite.
     #[error(
         "sequence {sequence} gave a value that is not finite: its activations overflow float32, or the weights hold NaN or infinity"

@@ -1,9 +1,20 @@
-//! Running models: today the ragged encode step of encoders (pack sequences, one forward pass, pool or classify).
+//! Running models. [`Encoder`] packs sequences into ragged forward passes and pools or classifies them; [`Engine`] runs
+//! sequences of tokens on a language model, and [`generate`] turns them into text.
 
 mod encoder;
+mod engine;
+mod generation;
+mod language;
+mod perplexity;
 mod plan;
 mod pooling;
+pub mod sampling;
+pub mod text;
 
 pub use encoder::{Encoder, InferenceError, Sequence};
+pub use engine::{Engine, EngineOptions, Event, Finish, SequenceId};
+pub use generation::{FinishReason, Generation, NewText, TextStream, Timings, generate};
+pub use language::{Chat, LanguageModel};
+pub use perplexity::{Perplexity, perplexity};
 pub use plan::plan;
 pub use pooling::Pooling;

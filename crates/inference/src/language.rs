@@ -1,0 +1,209 @@
+//! A language model with its tokenizer, chat template and recommended settings, from a directory or a GGUF file.
+
+use crate::encoder::InferenceError;
+use crate::engine::{Engine, EngineOptions};
+use crate::sampling::{InferenceConfig, SamplingDefaults};
+use crate::text::Tags;
+use models::{Config, Loaded};
+use ops::Ops;
+use serde_json::{Map, Value};
+use std::path::Path;
+use std::sync::Arc;
+use tokenizer::{ChatInput, ChatTemplate, GgufVocab, Special, Tokenizer};
+use weights::Checkpoint;
+use weights::gguf::Vocab;
+
+/// A language model, ready for an [`Engine`].
+pub struct LanguageModel {
+    loaded: Arc<Loaded>,
+    ops: Arc<dyn Ops>,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    tags: Option<Tags>,
+    defaults: SamplingDefaults,
+    stop_ids: Vec<u32>,
+    settings: InferenceConfig,
+}
+
+/// A conversation to be continued.
+#[derive(Clone, Debug, Default)]
+pub struct Chat<'a> {
+    /// Objects with `role` and `content`, as OpenAI's API has them.
+    pub messages: &'a [Value],
+    /// Tool declarations.
+    pub tools: Option<&'a [Value]>,
+    /// Whether a model that can think first does; `None` is the template's own choice.
+    pub thinking: Option<bool>,
+}
+
+impl LanguageModel {
+    /// Opens a directory with config.json and safetensors, or a `.gguf` file.
+    ///
+    /// # Errors
+    /// Whatever does not fit is named; nothing is guessed.
+    pub fn open(path: impl AsRef<Path>, ops: Arc<dyn Ops>) -> Result<LanguageModel, InferenceError> {
+        let path = path.as_ref();
+        if path.is_dir() {
+            let (defaults, settings) = (SamplingDefaults::read(path)?, InferenceConfig::read(path)?);
+            let loaded = models::load(path, &*ops)?;
+            return LanguageModel::new(loaded, Tokenizer::open(path)?, defaults, settings, ops);
+        }
+        let file = Checkpoint::open(path).map_err(models::ModelError::from)?;
+        let view = file.as_hugging_face().map_err(models::ModelError::from)?;
+        let config = Config::from_json(view.config.to_string().as_bytes());
+        let config = config.map_err(|reason| models::ModelError::NotJson { path: path.to_owned(), reason })?;
+        let loaded = models::load_checkpoint(config, &view.checkpoint, &*ops)?;
+        let metadata = file.metadata().expect("a file that has a view as a directory has metadata");
+        let tokenizer = Tokenizer::from_gguf(&vocabulary(Vocab::read(metadata).map_err(models::ModelError::from)?))?;
+        LanguageModel::new(loaded, tokenizer, SamplingDefaults::default(), InferenceConfig::default(), ops)
+    }
+
+    fn new(
+        loaded: Loaded,
+        tokenizer: Tokenizer,
+        defaults: SamplingDefaults,
+        settings: InferenceConfig,
+        ops: Arc<dyn Ops>,
+    ) -> Result<LanguageModel, InferenceError> {
+        let source = tokenizer.config().chat_template.clone();
+        let template = source.as_deref().map(ChatTemplate::new).transpose()?;
+        let tags = source.as_deref().and_then(Tags::of_template);
+        let stop_ids = match &settings.eos_token_id {
+            Some(ids) => ids.clone(),
+            None => {
+                let mut ids = defaults.eos.clone();
+                ids.extend(eos_of(&loaded.config));
+                ids.extend(tokenizer.special(Special::Eos));
+                ids.sort_unstable();
+                ids.dedup();
+                ids
+            }
+        };
+        Ok(LanguageModel { loaded: Arc::new(loaded), ops, tokenizer, template, tags, defaults, stop_ids, settings })
+    }
+
+    /// An engine for it. The context is at most what `inference_config.json` allows.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn engine(&self, options: EngineOptions) -> Result<Engine, InferenceError> {
+        let window = self.loaded.model.shape().max_positions;
+        let limit = self.settings.rope_table_max_seq_len.unwrap_or(window).min(window);
+        let context = options.context.unwrap_or(EngineOptions::CONTEXT.min(limit));
+        if context > limit {
+            return Err(InferenceError::Context { asked: context, window: limit });
+        }
+        Engine::new(self.loaded.clone(), self.ops.clone(), EngineOptions { context: Some(context), ..options })
+    }
+
+    /// The text that the model sees of a conversation, up to where its answer begins.
+    ///
+    /// # Errors
+    /// [`InferenceError::NoTemplate`], or what the template itself refuses.
+    pub fn render(&self, chat: &Chat<'_>) -> Result<String, InferenceError> {
+        let template = self.template.as_ref().ok_or(InferenceError::NoTemplate)?;
+        let mut variables = Map::new();
+        for (name, role) in [("bos_token", Special::Bos), ("eos_token", Special::Eos)] {
+            let text = self.tokenizer.config().special.get(&role);
+            variables.insert(name.into(), text.cloned().unwrap_or_default().into());
+        }
+        if let Some(thinking) = chat.thinking {
+            variables.insert("enable_thinking".into(), thinking.into());
+        }
+        let input = ChatInput { messages: chat.messages, tools: chat.tools, add_generation_prompt: true, variables };
+        Ok(template.render(&input)?)
+    }
+
+    /// Ids of a rendered conversation: the template has put its special tokens in place already.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
+        Ok(self.tokenizer.encode_ids(text, false)?)
+    }
+
+    /// Ids of a text to be continued, with the special tokens that the model's own tokenizer puts around it; one that
+    /// would end the text is left out.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
+        let mut ids = self.tokenizer.encode_ids(text, true)?;
+        let plain = self.tokenizer.encode_ids(text, false)?;
+        if ids.len() > plain.len() && ids.last().is_some_and(|id| self.stop_ids.contains(id)) {
+            ids.pop();
+        }
+        Ok(ids)
+    }
+
+    /// The model.
+    pub fn loaded(&self) -> &Arc<Loaded> {
+        &self.loaded
+    }
+
+    /// The executor.
+    pub fn ops(&self) -> &Arc<dyn Ops> {
+        &self.ops
+    }
+
+    /// Its tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Whether it can hold a conversation.
+    pub fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// The tags around its reasoning, if its template knows of any.
+    pub fn tags(&self) -> Option<Tags> {
+        self.tags
+    }
+
+    /// What its `generation_config.json` recommends.
+    pub fn defaults(&self) -> &SamplingDefaults {
+        &self.defaults
+    }
+
+    /// Ids that end a text.
+    pub fn stop_ids(&self) -> &[u32] {
+        &self.stop_ids
+    }
+}
+
+/// `eos_token_id` of config.json: an id, a list of ids, or nothing.
+fn eos_of(config: &Config) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match config.get("eos_token_id") {
+        Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
+        Some(value) => id(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// The vocabulary of a GGUF file as the tokenizer takes it.
+fn vocabulary(v: Vocab) -> GgufVocab {
+    GgufVocab {
+        model: v.model,
+        pre: v.pre,
+        tokens: v.tokens,
+        scores: v.scores,
+        types: v.types,
+        merges: v.merges,
+        bos: v.bos,
+        eos: v.eos,
+        eot: v.eot,
+        unk: v.unk,
+        sep: v.sep,
+        pad: v.pad,
+        cls: v.cls,
+        mask: v.mask,
+        add_bos: v.add_bos,
+        add_eos: v.add_eos,
+        add_space_prefix: v.add_space_prefix,
+        remove_extra_spaces: v.remove_extra_spaces,
+        charsmap: v.charsmap,
+        chat_template: v.chat_template,
+    }
+}
