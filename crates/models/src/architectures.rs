@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::error::{ModelError, Result};
 use crate::loader::Loader;
 use crate::model::Model;
-use crate::{bert, distilbert, llama, modernbert, mpnet, nomic, qwen2, qwen3};
+use crate::{bert, distilbert, gemma, llama, modernbert, mpnet, nomic, qwen2, qwen3, qwen3_5};
 use ops::Ops;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -34,6 +34,10 @@ pub const ARCHITECTURES: &[Arch] = &[
     llama::MISTRAL,
     qwen2::ARCH,
     qwen3::ARCH,
+    qwen3_5::DENSE,
+    qwen3_5::MOE,
+    gemma::GEMMA2,
+    gemma::GEMMA3,
 ];
 
 /// What a row of the table builds.

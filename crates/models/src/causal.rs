@@ -65,7 +65,7 @@ pub(crate) fn load(config: &Config, root: &Loader, plain: Plain) -> Result<Built
     let layers = (0..shape.layers).map(layer).collect::<Result<_>>()?;
     let words = trunk.table(WORDS, shape.vocab, hidden)?;
     let norm = trunk.rms_norm("norm", hidden, eps, 0.0)?;
-    let head = head(config, config, root, &trunk, &shape, false)?;
+    let head = head(config, config, root, &trunk, &shape, false, None)?;
     let model = Decoder { shape, words, scale: None, rotaries: vec![rotary], layers, norm };
     Ok(Built { model: Box::new(model), classifier: None, head })
 }
@@ -140,7 +140,8 @@ pub(crate) fn network(
 }
 
 /// The head of a language model: the words' own table where the weights are tied, `lm_head` otherwise. A checkpoint of a
-/// `…Model` has none. `outer` is the whole config.json where `config` is the part of it about text.
+/// `…Model` has none. `outer` is the whole config.json where `config` is the part of it about text;
+/// `tied` is what holds where neither says.
 pub(crate) fn head(
     outer: &Config,
     config: &Config,
@@ -148,6 +149,7 @@ pub(crate) fn head(
     trunk: &Loader,
     shape: &Shape,
     tied: bool,
+    softcap: Option<f32>,
 ) -> Result<Option<LanguageHead>> {
     if outer.classifies() {
         return Err(outer.not_built("architectures", "language models and their trunks"));
@@ -156,14 +158,12 @@ pub(crate) fn head(
         return Ok(None);
     }
     let tied = outer.flag_or("tie_word_embeddings", config.flag_or("tie_word_embeddings", tied)?)?;
-    let softcap = config.get("final_logit_softcapping").is_some();
-    let softcap = softcap.then(|| config.float_or("final_logit_softcapping", 1.0)).transpose()?;
     let out = if tied {
         trunk.tied(WORDS, shape.vocab, shape.hidden)?
     } else {
         root.linear("lm_head", shape.vocab, shape.hidden, Bias::No)?
     };
-    Ok(Some(LanguageHead { out, softcap: softcap.map(|cap| cap as f32) }))
+    Ok(Some(LanguageHead { out, softcap }))
 }
 
 /// The kinds of the layers: as `layer_types` says, or as `otherwise` does. Each must be one of `built`.

@@ -71,6 +71,14 @@ impl Config {
         self.map.get(key).is_some_and(Value::is_null)
     }
 
+    /// The same with these numbers where their keys are absent.
+    pub fn with_defaults(mut self, defaults: &[(&str, usize)]) -> Config {
+        for &(key, number) in defaults {
+            self.map.entry(key).or_insert_with(|| number.into());
+        }
+        self
+    }
+
     /// Has it no keys?
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()

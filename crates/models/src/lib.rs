@@ -23,6 +23,7 @@ mod causal;
 pub mod config;
 pub mod distilbert;
 mod error;
+pub mod gemma;
 pub mod llama;
 mod loader;
 mod model;
@@ -31,6 +32,7 @@ pub mod mpnet;
 pub mod nomic;
 pub mod qwen2;
 pub mod qwen3;
+pub mod qwen3_5;
 mod rotary;
 mod state;
 

@@ -81,6 +81,11 @@ impl<'a> Loader<'a> {
         self.at(format!("{}{name}.{index}.", self.prefix), Some(index as u32))
     }
 
+    /// Item `index` of the list `name` inside of a layer.
+    pub fn item(&self, name: &str, index: usize) -> Loader<'a> {
+        self.at(format!("{}{name}.{index}.", self.prefix), self.layer)
+    }
+
     /// A tensor of exactly this shape.
     ///
     /// # Errors
@@ -252,12 +257,7 @@ impl<'a> Loader<'a> {
 
 /// Part `which` of `n` of every run of `n · rows` rows, as one tensor.
 fn every_nth(tensor: &Tensor, rows: usize, which: usize, n: usize) -> Result<Tensor> {
-    let total = tensor.shape()[0] / n;
-    let mut bytes = Vec::with_capacity(tensor.bytes().len() / n);
-    for run in 0..total / rows {
-        let start = (run * n + which) * rows;
-        bytes.extend_from_slice(tensor.slice_rows(start..start + rows)?.bytes());
-    }
-    let shape = [total].iter().chain(&tensor.shape()[1..]).copied().collect();
-    Ok(Tensor::from_bytes(tensor.name(), shape, tensor.format(), bytes)?)
+    let runs = 0..tensor.shape()[0] / (n * rows);
+    let picked: Vec<usize> = runs.flat_map(|run| (run * n + which) * rows..(run * n + which + 1) * rows).collect();
+    Ok(tensor.gather_rows(&picked)?)
 }
