@@ -1,7 +1,7 @@
 //! What stands beside the vocabulary: `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, the chat
 //! template. All are optional; what they say is read here and used by whoever builds the pipeline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -122,6 +122,8 @@ pub struct TokenizerConfig {
     /// Texts of the special tokens by role.
     pub special: BTreeMap<Special, String>,
     pub(crate) added: Vec<Added>,
+    /// Where in `added` a token stands.
+    pub(crate) index: HashMap<String, usize>,
     pub(crate) raw: Map<String, Value>,
     /// `model_type` of config.json.
     pub(crate) model_type: Option<String>,
@@ -180,9 +182,15 @@ impl TokenizerConfig {
     }
 
     fn add(&mut self, token: Added) {
-        match self.added.iter_mut().find(|t| t.content == token.content) {
-            Some(known) => *known = Added { id: token.id.or(known.id), ..token },
-            None => self.added.push(token),
+        match self.index.get(&token.content) {
+            Some(&at) => {
+                let id = token.id.or(self.added[at].id);
+                self.added[at] = Added { id, ..token };
+            }
+            None => {
+                self.index.insert(token.content.clone(), self.added.len());
+                self.added.push(token);
+            }
         }
     }
 
@@ -222,11 +230,9 @@ impl TokenizerConfig {
             map.iter().filter_map(|(text, id)| Some((text, u32::try_from(id.as_u64()?).ok()?))).collect();
         tokens.sort_by_key(|t| t.1);
         for (text, id) in tokens {
-            match self.added.iter_mut().find(|t| t.content == *text) {
-                Some(known) => known.id = known.id.or(Some(id)),
-                None => {
-                    self.added.push(Added { id: Some(id), special: false, normalized: true, ..Added::special(text) })
-                }
+            match self.index.get(text) {
+                Some(&at) => self.added[at].id = self.added[at].id.or(Some(id)),
+                None => self.add(Added { id: Some(id), special: false, normalized: true, ..Added::special(text) }),
             }
         }
     }

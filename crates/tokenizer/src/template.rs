@@ -13,7 +13,7 @@ use minijinja::{Environment, Error, ErrorKind, State, Value};
 use crate::error::TokenizerError;
 
 /// More steps than any conversation needs; a template that takes more is stopped.
-const MAX_STEPS: u64 = 100_000_000;
+const MAX_STEPS: u64 = 10_000_000;
 
 /// A compiled template.
 pub struct ChatTemplate {
