@@ -3,9 +3,11 @@
 //! One thread, the best of many short runs, timed by the thread's own clock where there is one, so that other
 //! processes disturb little. `peak` is a loop of multiply-adds on registers, measured before each kernel.
 
-#![allow(unsafe_code)] // the thread's clock
+mod clock;
 
 use std::hint::black_box;
+
+use clock::now;
 
 use lattice_kernels::{
     Activation, Attend, AttendScratch, Epilogue, Isa, Kernels, Mask, Packed, RopeLayout, Rows, Stored, Window,
@@ -178,32 +180,6 @@ fn best(kernel: &mut impl FnMut()) -> f64 {
         runs += 1;
     }
     least
-}
-
-/// Seconds of this thread's own clock.
-#[cfg(target_os = "linux")]
-fn now() -> f64 {
-    #[repr(C)]
-    struct Time {
-        seconds: i64,
-        nanoseconds: i64,
-    }
-    unsafe extern "C" {
-        fn clock_gettime(clock: i32, time: *mut Time) -> i32;
-    }
-    const THREAD_CPU_TIME: i32 = 3;
-    let mut time = Time { seconds: 0, nanoseconds: 0 };
-    // SAFETY: `time` is what a 64-bit Linux calls `struct timespec`.
-    unsafe { clock_gettime(THREAD_CPU_TIME, &mut time) };
-    time.seconds as f64 + time.nanoseconds as f64 * 1e-9
-}
-
-/// Seconds by the wall clock.
-#[cfg(not(target_os = "linux"))]
-fn now() -> f64 {
-    use std::{sync::OnceLock, time::Instant};
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_secs_f64()
 }
 
 /// At least `len` numbers.

@@ -191,7 +191,7 @@ fn score<S: Simd, T: Load>(s: S, q: &[f32], dim: usize, k: &[T], scores: &mut [f
     assert!(rows > 0 && (rows - 1) * KEYS + panels * KEYS_ABREAST <= scores.len());
     let most = match rows {
         1 => 4,
-        2 | 3 => 2,
+        2 => 2,
         _ => 1,
     };
     let mut panel = 0;
@@ -203,7 +203,7 @@ fn score<S: Simd, T: Load>(s: S, q: &[f32], dim: usize, k: &[T], scores: &mut [f
         let to = unsafe { scores.as_mut_ptr().add(panel * KEYS_ABREAST) };
         // The tile reads `rows` rows of q, of `dim` numbers.
         pick!(score_tile, s, T, rows, side, (s, q.as_ptr(), dim, k, to);
-            1 x 4, 2 x 2, 3 x 2, 1 x 1, 2 x 1, 3 x 1, 4 x 1, 5 x 1, 6 x 1, 7 x 1, 8 x 1, 9 x 1, 10 x 1, 11 x 1, 12 x 1);
+            1 x 4, 2 x 2, 1 x 1, 2 x 1, 3 x 1, 4 x 1, 5 x 1, 6 x 1, 7 x 1, 8 x 1, 9 x 1, 10 x 1, 11 x 1, 12 x 1);
         panel += side;
     }
 }
@@ -224,15 +224,33 @@ unsafe fn score_tile<S: Simd, T: Load, const ROWS: usize, const PANELS: usize>(
     // SAFETY: the caller's.
     unsafe {
         for d in 0..dim {
-            let mut x = [s.splat(0.0); ROWS];
-            for row in 0..ROWS {
-                x[row] = s.splat(*q.add(row * dim + d));
-            }
-            for panel in 0..PANELS {
-                for v in 0..KEYS_ABREAST / S::LANES {
-                    let k = T::load(s, k.add((panel * dim + d) * KEYS_ABREAST + v * S::LANES));
-                    for row in 0..ROWS {
-                        sums[row][panel][v] = s.fma(x[row], k, sums[row][panel][v]);
+            let column = |panel: usize, v: usize| k.add((panel * dim + d) * KEYS_ABREAST + v * S::LANES);
+            if ROWS <= PANELS * 2 {
+                let mut x = [s.splat(0.0); ROWS];
+                for row in 0..ROWS {
+                    x[row] = s.splat(*q.add(row * dim + d));
+                }
+                for panel in 0..PANELS {
+                    for v in 0..KEYS_ABREAST / S::LANES {
+                        let k = T::load(s, column(panel, v));
+                        for row in 0..ROWS {
+                            sums[row][panel][v] = s.fma(x[row], k, sums[row][panel][v]);
+                        }
+                    }
+                }
+            } else {
+                let mut keys = [[s.splat(0.0); 4]; PANELS];
+                for panel in 0..PANELS {
+                    for v in 0..KEYS_ABREAST / S::LANES {
+                        keys[panel][v] = T::load(s, column(panel, v));
+                    }
+                }
+                for row in 0..ROWS {
+                    let x = s.splat(*q.add(row * dim + d));
+                    for panel in 0..PANELS {
+                        for v in 0..KEYS_ABREAST / S::LANES {
+                            sums[row][panel][v] = s.fma(x, keys[panel][v], sums[row][panel][v]);
+                        }
                     }
                 }
             }
@@ -257,7 +275,8 @@ fn add_values<S: Simd, T: Load>(s: S, scores: &[f32], rows: usize, v: &[T], sums
     assert!(rows > 0 && (rows - 1) * KEYS + keys <= scores.len() && rows * dim <= sums.len());
     let most = match rows {
         1 => 8,
-        2 | 3 => 4,
+        2 => 4,
+        3 => 3,
         _ => 2,
     };
     let mut at = 0;
@@ -273,7 +292,7 @@ fn add_values<S: Simd, T: Load>(s: S, scores: &[f32], rows: usize, v: &[T], sums
             return unsafe { add_columns(s, scores.as_ptr(), rows, keys, v, sums, dim, left) };
         };
         pick!(value_tile, s, T, rows, side, (s, scores.as_ptr(), keys, v, sums, dim);
-            1 x 8, 2 x 4, 3 x 4,
+            1 x 8, 2 x 4, 3 x 3,
             1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2, 7 x 2, 8 x 2, 9 x 2, 10 x 2, 11 x 2, 12 x 2,
             1 x 1, 2 x 1, 3 x 1, 4 x 1, 5 x 1, 6 x 1, 7 x 1, 8 x 1, 9 x 1, 10 x 1, 11 x 1, 12 x 1);
         at += side * S::LANES;
@@ -301,14 +320,27 @@ unsafe fn value_tile<S: Simd, T: Load, const ROWS: usize, const SIDE: usize>(
             }
         }
         for key in 0..keys {
-            let mut weight = [s.splat(0.0); ROWS];
-            for row in 0..ROWS {
-                weight[row] = s.splat(*scores.add(row * KEYS + key));
-            }
-            for i in 0..SIDE {
-                let v = T::load(s, v.add(key * dim + i * S::LANES));
+            if ROWS <= SIDE {
+                let mut weight = [s.splat(0.0); ROWS];
                 for row in 0..ROWS {
-                    sums[row][i] = s.fma(weight[row], v, sums[row][i]);
+                    weight[row] = s.splat(*scores.add(row * KEYS + key));
+                }
+                for i in 0..SIDE {
+                    let v = T::load(s, v.add(key * dim + i * S::LANES));
+                    for row in 0..ROWS {
+                        sums[row][i] = s.fma(weight[row], v, sums[row][i]);
+                    }
+                }
+            } else {
+                let mut values = [s.splat(0.0); SIDE];
+                for i in 0..SIDE {
+                    values[i] = T::load(s, v.add(key * dim + i * S::LANES));
+                }
+                for row in 0..ROWS {
+                    let weight = s.splat(*scores.add(row * KEYS + key));
+                    for i in 0..SIDE {
+                        sums[row][i] = s.fma(weight, values[i], sums[row][i]);
+                    }
                 }
             }
         }

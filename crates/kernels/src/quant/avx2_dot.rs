@@ -1,6 +1,9 @@
 //! How are integer products with blocks of weights computed with AVX2? Codes of 8 bits times activations of 8 bits,
 //! added up in 32 bits within a group, and in f32, one chain a lane, over the groups of a row.
 
+// Indices say which register is which.
+#![allow(clippy::needless_range_loop)]
+
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -35,11 +38,16 @@ pub(super) fn dot_rows(
     }
 }
 
-/// The product of a row of weights with some rows of activations.
+/// The products of some rows of weights with some rows of activations.
 trait Dot {
     /// # Safety
-    /// A row of weights for `x.cols` can be read at `w`, and `x` has `R` rows from `first` on.
-    unsafe fn row<const R: usize>(x: &QuantizedRows, first: usize, w: *const u8) -> [f32; R];
+    /// `O` rows of weights for `x.cols`, of `row_bytes` each, can be read at `w`, and `x` has `R` rows from `first` on.
+    unsafe fn rows<const R: usize, const O: usize>(
+        x: &QuantizedRows,
+        first: usize,
+        w: *const u8,
+        row_bytes: usize,
+    ) -> [[f32; R]; O];
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -72,12 +80,26 @@ fn all<D: Dot, const R: usize>(
     outs: Range<usize>,
     mut to: impl FnMut(usize, usize, f32),
 ) {
-    for out in outs {
+    let mut out = outs.start;
+    while out < outs.end {
+        let bytes = w.row(out).len();
+        // Few rows of activations are too few sums to hide the latency of one: two rows of weights, then.
+        if R <= 2 && out + 2 <= outs.end {
+            // SAFETY: two rows of weights for `ins` = x.cols; the rows of x were checked.
+            let [one, two] = unsafe { D::rows::<R, 2>(x, first, w.row(out).as_ptr(), bytes) };
+            for i in 0..R {
+                to(first + i, out, one[i]);
+                to(first + i, out + 1, two[i]);
+            }
+            out += 2;
+            continue;
+        }
         // SAFETY: a row of weights for `ins` = x.cols; the rows of x were checked.
-        let sums = unsafe { D::row::<R>(x, first, w.row(out).as_ptr()) };
+        let [sums] = unsafe { D::rows::<R, 1>(x, first, w.row(out).as_ptr(), bytes) };
         for (i, sum) in sums.into_iter().enumerate() {
             to(first + i, out, sum);
         }
+        out += 1;
     }
 }
 
@@ -86,31 +108,39 @@ struct ShortDot<F>(F);
 impl<F: Short> Dot for ShortDot<F> {
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
-    unsafe fn row<const R: usize>(x: &QuantizedRows, first: usize, mut w: *const u8) -> [f32; R] {
+    unsafe fn rows<const R: usize, const O: usize>(
+        x: &QuantizedRows,
+        first: usize,
+        mut w: *const u8,
+        row_bytes: usize,
+    ) -> [[f32; R]; O] {
         let groups = x.cols / GROUP;
         // SAFETY: x has the row `first`.
         let (mut codes, mut pairs) =
             unsafe { (x.codes.as_ptr().add(first * x.cols), x.scales.as_ptr().add(first * groups * 2)) };
-        let (mut sums, mut minima) = ([_mm256_setzero_ps(); R], [_mm_setzero_ps(); R]);
+        let (mut sums, mut minima) = ([[_mm256_setzero_ps(); R]; O], [[_mm_setzero_ps(); R]; O]);
         for _ in 0..groups {
-            _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD).cast());
             // SAFETY: the weights have a block for each group, x has R rows of `cols` codes and of `groups` pairs.
             unsafe {
-                let (weights, both) = (F::codes(w), scales::<F>(w));
-                for i in 0..R {
-                    let activations = _mm256_loadu_si256(codes.add(i * x.cols).cast());
-                    let products = if F::SIGNED {
-                        _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(activations, weights))
-                    } else {
-                        _mm256_maddubs_epi16(weights, activations)
-                    };
-                    let products = _mm256_cvtepi32_ps(_mm256_madd_epi16(products, _mm256_set1_epi16(1)));
-                    // The scale's product, and the minimum's or the offset's with the sum of the activations.
-                    let pair = _mm_castpd_ps(_mm_load_sd(pairs.add(i * groups * 2).cast()));
-                    let pair = _mm_mul_ps(both, pair);
-                    sums[i] = _mm256_fmadd_ps(products, _mm256_broadcastss_ps(pair), sums[i]);
-                    if F::MINIMUM || F::OFFSET != 0 {
-                        minima[i] = _mm_add_ps(minima[i], pair);
+                for o in 0..O {
+                    let w = w.add(o * row_bytes);
+                    _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD).cast());
+                    let (weights, both) = (F::codes(w), scales::<F>(w));
+                    for i in 0..R {
+                        let activations = _mm256_loadu_si256(codes.add(i * x.cols).cast());
+                        let products = if F::SIGNED {
+                            _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(activations, weights))
+                        } else {
+                            _mm256_maddubs_epi16(weights, activations)
+                        };
+                        let products = _mm256_cvtepi32_ps(_mm256_madd_epi16(products, _mm256_set1_epi16(1)));
+                        // The scale's product, and the minimum's or the offset's with the sum of the activations.
+                        let pair = _mm_castpd_ps(_mm_load_sd(pairs.add(i * groups * 2).cast()));
+                        let pair = _mm_mul_ps(both, pair);
+                        sums[o][i] = _mm256_fmadd_ps(products, _mm256_broadcastss_ps(pair), sums[o][i]);
+                        if F::MINIMUM || F::OFFSET != 0 {
+                            minima[o][i] = _mm_add_ps(minima[o][i], pair);
+                        }
                     }
                 }
                 w = w.add(F::BYTES);
@@ -119,10 +149,15 @@ impl<F: Short> Dot for ShortDot<F> {
             }
         }
         let factor = if F::MINIMUM { 1.0 } else { -f32::from(F::OFFSET) };
-        std::array::from_fn(|i| {
-            let sum = total(sums[i]);
-            if F::MINIMUM || F::OFFSET != 0 { sum + factor * _mm_cvtss_f32(_mm_movehdup_ps(minima[i])) } else { sum }
-        })
+        let mut results = [[0f32; R]; O];
+        for o in 0..O {
+            for i in 0..R {
+                let sum = total(sums[o][i]);
+                let minima = _mm_cvtss_f32(_mm_movehdup_ps(minima[o][i]));
+                results[o][i] = if F::MINIMUM || F::OFFSET != 0 { sum + factor * minima } else { sum };
+            }
+        }
+        results
     }
 }
 
@@ -131,7 +166,12 @@ struct LongDot<F>(F);
 impl<F: Long> Dot for LongDot<F> {
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
-    unsafe fn row<const R: usize>(x: &QuantizedRows, first: usize, mut w: *const u8) -> [f32; R] {
+    unsafe fn rows<const R: usize, const O: usize>(
+        x: &QuantizedRows,
+        first: usize,
+        mut w: *const u8,
+        row_bytes: usize,
+    ) -> [[f32; R]; O] {
         const GROUPS: usize = 256 / GROUP;
         let groups = x.cols / GROUP;
         // SAFETY: x has the row `first`.
@@ -139,44 +179,52 @@ impl<F: Long> Dot for LongDot<F> {
             let at = first * groups * 2;
             (x.codes.as_ptr().add(first * x.cols), x.scales.as_ptr().add(at), x.sums.as_ptr().add(at))
         };
-        let (mut sums, mut offsets) = ([_mm256_setzero_ps(); R], [_mm256_setzero_ps(); R]);
+        let (mut sums, mut offsets) = ([[_mm256_setzero_ps(); R]; O], [[_mm256_setzero_ps(); R]; O]);
         for _ in 0..groups / GROUPS {
-            let mut factors = [[0f32; GROUPS]; R];
             // SAFETY: the weights have a block for each eight groups, x has R rows of as many codes, pairs and sums.
             unsafe {
-                let head = F::head(w);
-                for line in 0..F::BYTES.div_ceil(64) {
-                    _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + line * 64).cast());
+                for o in 0..O {
+                    let w = w.add(o * row_bytes);
+                    for line in 0..F::BYTES.div_ceil(64) {
+                        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + line * 64).cast());
+                    }
+                    let (head, mut factors) = (F::head(w), [[0f32; GROUPS]; R]);
+                    for i in 0..R {
+                        let pairs = pairs.add(i * groups * 2);
+                        let (a, b) = (_mm256_loadu_ps(pairs), _mm256_loadu_ps(pairs.add(8)));
+                        let in_order = |v| _mm256_castpd_ps(_mm256_permute4x64_pd::<0b1101_1000>(_mm256_castps_pd(v)));
+                        let scales = in_order(_mm256_shuffle_ps::<0x88>(a, b));
+                        let totals = in_order(_mm256_shuffle_ps::<0xdd>(a, b));
+                        let halves = _mm256_loadu_si256(halves.add(i * groups * 2).cast());
+                        offsets[o][i] = _mm256_add_ps(offsets[o][i], F::offset(head, scales, totals, halves));
+                        _mm256_storeu_ps(factors[i].as_mut_ptr(), _mm256_mul_ps(F::factors(head), scales));
+                    }
+                    macro_rules! groups {
+                        ($($g:literal)*) => {$({
+                            let weights = F::codes::<$g>(w);
+                            for i in 0..R {
+                                let activations = _mm256_loadu_si256(codes.add(i * x.cols + $g * GROUP).cast());
+                                let products = F::widen::<$g>(head, _mm256_maddubs_epi16(weights, activations));
+                                let products = _mm256_cvtepi32_ps(products);
+                                sums[o][i] = _mm256_fmadd_ps(products, _mm256_set1_ps(factors[i][$g]), sums[o][i]);
+                            }
+                        })*};
+                    }
+                    groups!(0 1 2 3 4 5 6 7);
                 }
-                for i in 0..R {
-                    let pairs = pairs.add(i * groups * 2);
-                    let (a, b) = (_mm256_loadu_ps(pairs), _mm256_loadu_ps(pairs.add(8)));
-                    let in_order = |v| _mm256_castpd_ps(_mm256_permute4x64_pd::<0b1101_1000>(_mm256_castps_pd(v)));
-                    let scales = in_order(_mm256_shuffle_ps::<0x88>(a, b));
-                    let totals = in_order(_mm256_shuffle_ps::<0xdd>(a, b));
-                    let halves = _mm256_loadu_si256(halves.add(i * groups * 2).cast());
-                    offsets[i] = _mm256_add_ps(offsets[i], F::offset(head, scales, totals, halves));
-                    _mm256_storeu_ps(factors[i].as_mut_ptr(), _mm256_mul_ps(F::factors(head), scales));
-                }
-                macro_rules! groups {
-                    ($($g:literal)*) => {$({
-                        let weights = F::codes::<$g>(w);
-                        for i in 0..R {
-                            let activations = _mm256_loadu_si256(codes.add(i * x.cols + $g * GROUP).cast());
-                            let products = F::widen::<$g>(head, _mm256_maddubs_epi16(weights, activations));
-                            let products = _mm256_cvtepi32_ps(products);
-                            sums[i] = _mm256_fmadd_ps(products, _mm256_set1_ps(factors[i][$g]), sums[i]);
-                        }
-                    })*};
-                }
-                groups!(0 1 2 3 4 5 6 7);
                 w = w.add(F::BYTES);
                 codes = codes.add(256);
                 pairs = pairs.add(2 * GROUPS);
                 halves = halves.add(2 * GROUPS);
             }
         }
-        std::array::from_fn(|i| total(_mm256_sub_ps(sums[i], offsets[i])))
+        let mut results = [[0f32; R]; O];
+        for o in 0..O {
+            for i in 0..R {
+                results[o][i] = total(_mm256_sub_ps(sums[o][i], offsets[o][i]));
+            }
+        }
+        results
     }
 }
 
