@@ -20,6 +20,17 @@ pub struct Encoding {
     pub removed: usize,
 }
 
+/// An encoded text or pair without offsets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// Token ids, special tokens included.
+    pub ids: Vec<u32>,
+    /// 0 for the first text and its special tokens, usually 1 for the second; as many as `ids`.
+    pub type_ids: Vec<u32>,
+    /// How many tokens truncation removed.
+    pub removed: usize,
+}
+
 /// How to encode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncodeOptions {

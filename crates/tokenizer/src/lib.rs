@@ -34,7 +34,7 @@ mod wordpiece;
 
 pub use config::{Side, Special, TokenizerConfig};
 pub use detokenize::Stream;
-pub use encoding::{EncodeOptions, Encoding, PadTo, Padded, Strategy, Truncation, pad};
+pub use encoding::{EncodeOptions, Encoding, Ids, PadTo, Padded, Strategy, Truncation, pad};
 pub use error::TokenizerError;
 pub use gguf::GgufVocab;
 pub use open::{Source, SourceKind, TiktokenSpec};

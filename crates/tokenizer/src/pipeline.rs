@@ -17,7 +17,7 @@ use tokenizers::{NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, T
 
 use crate::config::Added;
 use crate::detokenize::Detokenizer;
-use crate::encoding::{EncodeOptions, Encoding, Truncation};
+use crate::encoding::{EncodeOptions, Encoding, Ids, Truncation};
 use crate::error::TokenizerError;
 use crate::sentencepiece::{self, Segmenter};
 use crate::tiktoken::Ranks;
@@ -50,8 +50,9 @@ pub(crate) struct Pipeline {
     pub(crate) model: Model,
     post_processor: Option<PostProcessorWrapper>,
     pub(crate) detokenizer: Detokenizer,
-    /// What the post-processor puts before and after a single text, where that is all it does.
-    around: Option<(Vec<u32>, Vec<u32>)>,
+    /// What the post-processor makes of texts, where it only puts tokens around them: without and with special tokens,
+    /// for one text and for two.
+    layouts: [[Option<Layout>; 2]; 2],
     /// A shorter way to the same ids, for BERT.
     wordpiece: Option<WordPiece>,
 }
@@ -74,7 +75,8 @@ impl Pipeline {
             added.add_tokens(parts.added.iter().map(added_token), &parts.model, parts.normalizer.as_ref())?;
             let mut plain = added.clone();
             plain.set_encode_special_tokens(true);
-            let around = around(parts.post_processor.as_ref());
+            let layout = |pair, special| layout(parts.post_processor.as_ref(), pair, special);
+            let layouts = [false, true].map(|special| [false, true].map(|pair| layout(pair, special)));
             let wordpiece = WordPiece::new(&parts);
             Ok(Self {
                 added,
@@ -84,7 +86,7 @@ impl Pipeline {
                 model: parts.model,
                 post_processor: parts.post_processor,
                 detokenizer: parts.detokenizer,
-                around,
+                layouts,
                 wordpiece,
             })
         })
@@ -119,7 +121,8 @@ impl Pipeline {
                 cut(second, b);
             }
         }
-        let done = guard(|| self.post_process(first, second, options.add_special)).map_err(fail)?;
+        let done =
+            guard(|| post_process(self.post_processor.as_ref(), first, second, options.add_special)).map_err(fail)?;
         Ok(Encoding {
             ids: done.get_ids().to_vec(),
             type_ids: done.get_type_ids().to_vec(),
@@ -130,18 +133,55 @@ impl Pipeline {
         })
     }
 
-    /// Ids of a text, and how many truncation removed; nothing else is computed.
-    pub(crate) fn encode_ids(&self, text: &str, options: &EncodeOptions) -> Result<(Vec<u32>, usize), TokenizerError> {
-        let Some((before, after)) = &self.around else {
-            let encoding = self.encode(text, None, options)?;
-            return Ok((encoding.ids, encoding.removed));
+    /// Ids and types of a text or a pair, and how many tokens truncation removed; nothing else is computed.
+    pub(crate) fn encode_ids(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        options: &EncodeOptions,
+    ) -> Result<Ids, TokenizerError> {
+        let layout = &self.layouts[usize::from(options.add_special)][usize::from(pair.is_some())];
+        let Some(layout) = layout else {
+            let e = self.encode(text, pair, options)?;
+            return Ok(Ids { ids: e.ids, type_ids: e.type_ids, removed: e.removed });
         };
-        let (before, after): (&[u32], &[u32]) = if options.add_special { (before, after) } else { (&[], &[]) };
+        let first = self.words(text, options.plain)?;
+        let second = pair.map(|text| self.words(text, options.plain)).transpose()?;
+        let lengths = (first.len(), second.as_ref().map(Vec::len));
+        let second = second.unwrap_or_default();
+        let special = layout.iter().filter(|slot| matches!(slot, Slot::Token(..))).count();
+        let (a, b) = match &options.truncation {
+            Some(truncation) => self.keep(truncation, lengths.0, lengths.1, special)?,
+            None => (first.len(), second.len()),
+        };
+        let mut ids = Vec::with_capacity(a + b + special);
+        let mut type_ids = Vec::with_capacity(a + b + special);
+        for slot in layout {
+            let kind = match *slot {
+                Slot::Token(id, kind) => {
+                    ids.push(id);
+                    kind
+                }
+                Slot::First(kind) => {
+                    ids.extend_from_slice(&first[..a]);
+                    kind
+                }
+                Slot::Second(kind) => {
+                    ids.extend_from_slice(&second[..b]);
+                    kind
+                }
+            };
+            type_ids.resize(ids.len(), kind);
+        }
+        Ok(Ids { ids, type_ids, removed: first.len() + second.len() - a - b })
+    }
+
+    /// The ids of a text alone.
+    fn words(&self, text: &str, plain: bool) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::with_capacity(text.len() / 4 + 4);
-        ids.extend_from_slice(before);
         let general = |text: &str, ids: &mut Vec<u32>| {
             guard(|| {
-                let pieces = self.segment(text, options.plain)?;
+                let pieces = self.segment(text, plain)?;
                 for (_, _, tokens) in pieces.get_splits(OffsetReferential::Original, OffsetType::None) {
                     ids.extend(tokens.iter().flatten().map(|t| t.id));
                 }
@@ -153,15 +193,7 @@ impl Pipeline {
             None => general(text, &mut ids),
         }
         .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })?;
-        let own = ids.len() - before.len();
-        let mut removed = 0;
-        if let Some(truncation) = &options.truncation {
-            let (keep, _) = self.keep(truncation, own, None, before.len() + after.len())?;
-            removed = own - keep;
-            ids.truncate(before.len() + keep);
-        }
-        ids.extend_from_slice(after);
-        Ok((ids, removed))
+        Ok(ids)
     }
 
     fn segment(&self, text: &str, plain: bool) -> tokenizers::Result<PreTokenizedString> {
@@ -172,23 +204,6 @@ impl Pipeline {
         }
         pieces.tokenize(|word| self.model.tokenize(word.get()))?;
         Ok(pieces)
-    }
-
-    fn post_process(
-        &self,
-        first: tokenizers::Encoding,
-        second: Option<tokenizers::Encoding>,
-        add_special: bool,
-    ) -> tokenizers::Result<tokenizers::Encoding> {
-        if let Some(processor) = &self.post_processor {
-            return processor.process(first, second, add_special);
-        }
-        let mut all = tokenizers::Encoding::default();
-        for (i, mut encoding) in [Some(first), second].into_iter().flatten().enumerate() {
-            encoding.set_sequence_id(i);
-            all.merge_with(encoding, false);
-        }
-        Ok(all)
     }
 
     /// How many tokens the post-processor adds.
@@ -226,17 +241,46 @@ impl Pipeline {
     }
 }
 
-/// What a post-processor puts around one text, found by giving it a text of one impossible token.
-fn around(processor: Option<&PostProcessorWrapper>) -> Option<(Vec<u32>, Vec<u32>)> {
-    let Some(processor) = processor else {
-        return Some(Default::default());
+/// A part of what a post-processor makes: a token of its own or a text, with their type.
+enum Slot {
+    Token(u32, u32),
+    First(u32),
+    Second(u32),
+}
+
+type Layout = Vec<Slot>;
+
+/// What a post-processor makes of texts, found by giving it texts of one impossible token each; none where it does more
+/// than putting tokens around them.
+fn layout(processor: Option<&PostProcessorWrapper>, pair: bool, special: bool) -> Option<Layout> {
+    let marker = |id, kind| tokenizers::Encoding::from_tokens(vec![Token::new(id, String::new(), (0, 0))], kind);
+    let (first, second) = (u32::MAX, u32::MAX - 1);
+    let done = post_process(processor, marker(first, 0), pair.then(|| marker(second, 1)), special).ok()?;
+    let slot = |(&id, &kind): (&u32, &u32)| match id {
+        id if id == first => Slot::First(kind),
+        id if id == second => Slot::Second(kind),
+        id => Slot::Token(id, kind),
     };
-    let marker = tokenizers::Encoding::from_tokens(vec![Token::new(u32::MAX, String::new(), (0, 0))], 0);
-    let done = processor.process(marker, None, true).ok()?;
-    let ids = done.get_ids();
-    let at = ids.iter().position(|&id| id == u32::MAX)?;
-    let after = &ids[at + 1..];
-    (!after.contains(&u32::MAX)).then(|| (ids[..at].to_vec(), after.to_vec()))
+    let count = |id| done.get_ids().iter().filter(|&&i| i == id).count();
+    let once = count(first) == 1 && count(second) == usize::from(pair);
+    once.then(|| done.get_ids().iter().zip(done.get_type_ids()).map(slot).collect())
+}
+
+fn post_process(
+    processor: Option<&PostProcessorWrapper>,
+    first: tokenizers::Encoding,
+    second: Option<tokenizers::Encoding>,
+    add_special: bool,
+) -> tokenizers::Result<tokenizers::Encoding> {
+    if let Some(processor) = processor {
+        return processor.process(first, second, add_special);
+    }
+    let mut all = tokenizers::Encoding::default();
+    for (i, mut encoding) in [Some(first), second].into_iter().flatten().enumerate() {
+        encoding.set_sequence_id(i);
+        all.merge_with(encoding, false);
+    }
+    Ok(all)
 }
 
 /// Runs code of the `tokenizers` crate on untrusted files. It indexes and unwraps in places that a hostile

@@ -7,7 +7,7 @@ use tokenizers::tokenizer::Model as _;
 
 use crate::config::{Special, TokenizerConfig};
 use crate::detokenize::Stream;
-use crate::encoding::{EncodeOptions, Encoding};
+use crate::encoding::{EncodeOptions, Encoding, Ids};
 use crate::error::TokenizerError;
 use crate::gguf::GgufVocab;
 use crate::open::{self, Source, SourceKind, TiktokenSpec};
@@ -137,7 +137,21 @@ impl Tokenizer {
     /// # Errors
     /// As [`Self::encode_with`].
     pub fn encode_ids_with(&self, text: &str, options: &EncodeOptions) -> Result<(Vec<u32>, usize), TokenizerError> {
-        self.0.pipeline.encode_ids(text, options)
+        let Ids { ids, removed, .. } = self.0.pipeline.encode_ids(text, None, options)?;
+        Ok((ids, removed))
+    }
+
+    /// Ids and types of a pair, the fast way.
+    ///
+    /// # Errors
+    /// As [`Self::encode_with`].
+    pub fn encode_pair_ids_with(
+        &self,
+        first: &str,
+        second: &str,
+        options: &EncodeOptions,
+    ) -> Result<Ids, TokenizerError> {
+        self.0.pipeline.encode_ids(first, Some(second), options)
     }
 
     /// Ids of a text that holds no special tokens: `<unk>` in it is five characters. Nothing is added.

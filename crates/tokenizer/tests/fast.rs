@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lattice_tokenizer::{EncodeOptions, Tokenizer};
+use lattice_tokenizer::{EncodeOptions, Ids, Tokenizer, Truncation};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ fn tokenizers() -> Vec<Tokenizer> {
 }
 
 #[test]
-fn ids_alone_equal_ids_with_offsets() {
+fn ids_alone_equal_those_with_offsets_for_texts_and_pairs() {
     let all = tokenizers();
     let texts: Vec<String> = serde_json::from_slice(&std::fs::read(goldens().join("texts.json")).unwrap()).unwrap();
     let part = prop_oneof![
@@ -51,13 +51,18 @@ fn ids_alone_equal_ids_with_offsets() {
         "[a-z]{95,105}",
     ];
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) };
-    proptest!(config, |(parts in prop::collection::vec((part, prop::sample::select(vec!["", " ", "\n"])), 0..5), plain: bool)| {
+    proptest!(config, |(parts in prop::collection::vec((part, prop::sample::select(vec!["", " ", "\n"])), 0..5), plain: bool, add_special: bool, max_length in 0usize..20)| {
         let text: String = parts.iter().flat_map(|(a, b)| [a.as_str(), b]).collect();
         let options = EncodeOptions { plain, ..EncodeOptions::default() };
         for tokenizer in &all {
             let slow = tokenizer.encode_with(&text, None, &options).unwrap().ids;
             let fast = tokenizer.encode_ids_with(&text, &options).unwrap().0;
             prop_assert_eq!(tokenizer.pieces(&fast), tokenizer.pieces(&slow), "{:?} {:?}", tokenizer, text);
+            let truncation = (max_length > 3).then(|| Truncation::to(max_length));
+            let options = EncodeOptions { add_special, truncation, ..options };
+            let slow = tokenizer.encode_with(&text, Some("a b"), &options).unwrap();
+            let fast = tokenizer.encode_pair_ids_with(&text, "a b", &options).unwrap();
+            prop_assert_eq!(fast, Ids { ids: slow.ids, type_ids: slow.type_ids, removed: slow.removed });
         }
     });
 }
