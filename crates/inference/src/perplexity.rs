@@ -1,5 +1,6 @@
 //! Perplexity as llama-perplexity defines it: the text in chunks of the context's length, each on its own; where the
-//! model starts texts with a special token, that takes the place of a chunk's first; the second half of a chunk is scored.
+//! model starts texts with a special token, one stands before the text and takes the place of each chunk's first; the
+//! second half of a chunk is scored.
 
 use crate::encoder::InferenceError;
 use crate::language::LanguageModel;
@@ -54,11 +55,12 @@ pub fn perplexity(
         return Err(InferenceError::Context { asked: context, window });
     }
     let tokenizer = model.tokenizer();
-    let ids = tokenizer.encode_plain(text)?;
+    let mut ids = tokenizer.encode_plain(text)?;
     // What the tokenizer puts in front of a text.
     let plain = tokenizer.encode_ids("a", false)?;
     let whole = tokenizer.encode_ids("a", true)?;
     let first = (whole.len() > plain.len() && whole[0] != plain[0]).then(|| whole[0]);
+    ids.splice(..0, first);
     let all = ids.len() / context;
     if all == 0 {
         return Err(InferenceError::TextTooShort { tokens: ids.len(), context });

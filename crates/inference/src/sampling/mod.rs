@@ -35,6 +35,7 @@ mod numeric;
 mod params;
 mod random;
 mod sampler;
+mod select;
 mod ties;
 
 pub use candidates::{Candidates, Stage};

@@ -46,6 +46,12 @@ pub(super) fn sum_exp(row: &[f32], max: f32) -> f64 {
     total
 }
 
+/// The probabilities exp(x − max) / total.
+pub(super) fn softmax(row: &[f32], max: f32) -> Vec<f32> {
+    let total = sum_exp(row, max) as f32;
+    row.iter().map(|&x| exp(x - max) / total).collect()
+}
+
 /// e^x for x ≤ 0, to about 1e-7 of it; 0 where the result would be subnormal.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {

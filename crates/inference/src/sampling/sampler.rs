@@ -1,8 +1,8 @@
 //! The sampler of one sequence: its parameters in the order of the stages, and the draw.
 
-use super::candidates::largest;
 use super::numeric::{max, not_finite, sum_exp};
 use super::random::{Random, random_seed};
+use super::select::largest;
 use super::{Candidates, SamplingError, SamplingParams, Stage};
 
 /// The tokens before the one to choose.

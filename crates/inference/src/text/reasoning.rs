@@ -166,3 +166,106 @@ impl Reasoning {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// All segments of a text in pieces, neighbours of one kind put together.
+    fn split<'a>(inside: bool, pieces: impl IntoIterator<Item = &'a str>) -> Vec<(Kind, String)> {
+        let mut splitter = Reasoning::new(Tags::default(), inside);
+        let mut segments: Vec<Segment> = pieces.into_iter().flat_map(|piece| splitter.push(piece)).collect();
+        segments.extend(splitter.finish());
+        let mut out: Vec<(Kind, String)> = Vec::new();
+        for Segment { kind, text } in segments {
+            assert!(!text.is_empty());
+            match out.last_mut() {
+                Some((last, joined)) if *last == kind => joined.push_str(&text),
+                _ => out.push((kind, text)),
+            }
+        }
+        out
+    }
+
+    fn of(kind: Kind, segments: &[(Kind, String)]) -> String {
+        segments.iter().filter(|(k, _)| *k == kind).map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn a_block_at_the_start_is_reasoning_and_the_rest_the_answer() {
+        use Kind::*;
+        let right = [(Tag, "<think>\n"), (Reasoning, "2 + 2\n\nis 4"), (Tag, "\n</think>\n\n"), (Answer, "Four.\n")];
+        let right = right.map(|(kind, text)| (kind, text.to_string()));
+        let text: String = right.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(split(false, [text.as_str()]), right);
+        let letters: Vec<String> = text.chars().map(String::from).collect();
+        assert_eq!(split(false, letters.iter().map(String::as_str)), right);
+    }
+
+    #[test]
+    fn a_block_that_the_prompt_opened_starts_inside() {
+        let tags = Tags::default();
+        assert!(tags.opened_by("<|im_start|>assistant\n<think>\n"));
+        assert!(!tags.opened_by("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+        let segments = split(true, ["Hm.</thi", "nk>Yes"]);
+        assert_eq!((of(Kind::Reasoning, &segments), of(Kind::Answer, &segments)), ("Hm.".into(), "Yes".into()));
+        // Some models repeat the tag.
+        let segments = split(true, ["<thi", "nk>Hm.</think>Yes"]);
+        assert_eq!((of(Kind::Reasoning, &segments), of(Kind::Answer, &segments)), ("Hm.".into(), "Yes".into()));
+    }
+
+    #[test]
+    fn an_answer_that_speaks_of_the_tags_stays_an_answer() {
+        for text in ["Use <think> and </think>.", "<thinking>", " <b", "</think> alone"] {
+            assert_eq!(split(false, [text]), [(Kind::Answer, text.to_string())]);
+        }
+        let segments = split(false, ["<think>a</think>b <think>c</think>"]);
+        assert_eq!(of(Kind::Answer, &segments), "b <think>c</think>");
+    }
+
+    #[test]
+    fn blocks_one_after_another_and_empty_ones() {
+        let segments = split(false, ["<think></think>\n<think>a < b</think>", "\n c"]);
+        assert_eq!((of(Kind::Reasoning, &segments), of(Kind::Answer, &segments)), ("a < b".into(), "c".into()));
+    }
+
+    #[test]
+    fn a_block_that_never_closes_is_reasoning_to_the_end() {
+        let segments = split(false, ["<think>so </thi"]);
+        assert_eq!(of(Kind::Reasoning, &segments), "so </thi");
+    }
+
+    #[test]
+    fn text_that_is_clear_is_given_out_at_once() {
+        let mut splitter = Reasoning::new(Tags::default(), true);
+        let texts = |segments: Vec<Segment>| segments.into_iter().map(|s| s.text).collect::<String>();
+        assert_eq!(texts(splitter.push("one two ")), "one two");
+        assert_eq!(texts(splitter.push("a < b")), " a < b");
+    }
+
+    #[test]
+    fn templates_name_their_tags() {
+        assert_eq!(Tags::of_template("{{ '<think>\n\n</think>' }}"), Some(Tags::default()));
+        assert_eq!(Tags::of_template("[THINK]x[/THINK]").unwrap().open, "[THINK]");
+        assert_eq!(Tags::of_template("{{ messages }}"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn reasoning_answer_and_tags_are_the_text_however_it_is_cut(
+            inside in any::<bool>(),
+            pieces in prop::collection::vec(
+                prop_oneof!["[ \n<t日]{0,3}", Just("<think>".into()), Just("</think>".into()), Just("</thi".into()), Just("nk>".into())],
+                0..10,
+            ),
+        ) {
+            let text: String = pieces.concat();
+            let whole = split(inside, [text.as_str()]);
+            prop_assert_eq!(whole.iter().map(|(_, text)| text.as_str()).collect::<String>(), text.clone());
+            prop_assert_eq!(&split(inside, pieces.iter().map(String::as_str)), &whole);
+            let letters: Vec<String> = text.chars().map(String::from).collect();
+            prop_assert_eq!(&split(inside, letters.iter().map(String::as_str)), &whole);
+        }
+    }
+}
