@@ -127,6 +127,11 @@ impl Checkpoint {
         self.tensors.values()
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_metadata(&self, metadata: gguf::Metadata) -> Checkpoint {
+        Checkpoint { metadata: Some(Arc::new(metadata)), ..self.clone() }
+    }
+
     /// The same files with other names and orders of their tensors.
     pub(crate) fn with_tensors(&self, tensors: BTreeMap<String, Placed>) -> Checkpoint {
         Checkpoint { path: self.path.clone(), files: self.files.clone(), tensors, metadata: self.metadata.clone() }

@@ -51,6 +51,17 @@ impl Order {
         }
     }
 
+    /// What a tensor needs for this order, for messages.
+    pub(crate) fn expected(self) -> String {
+        match self {
+            Order::Halves { heads } => format!("rows in halves for each of {heads} heads"),
+            Order::Grouped { before, heads, width } => format!("{before} + {} × {width} rows", heads.values),
+            Order::GroupedColumns { heads, width } => format!("{} × {width} columns in whole blocks", heads.values),
+            Order::Repeated { heads, width } => format!("at least 2 × {} × {width} rows", heads.keys),
+            Order::Padded { .. } => "rows".into(),
+        }
+    }
+
     /// The tensor in this order, copied.
     pub(crate) fn apply(self, tensor: &Tensor) -> Result<Tensor> {
         let rows = tensor.shape().first().copied().unwrap_or(0);

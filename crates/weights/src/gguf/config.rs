@@ -84,6 +84,7 @@ pub(super) fn llama(d: &mut Draft) -> Result<()> {
 /// Qwen 2 and 3.
 pub(super) fn qwen(d: &mut Draft) -> Result<()> {
     d.decoder()?;
+    d.layer_types(&vec![false; d.sizes.layers], "sliding_attention");
     d.set("use_sliding_window", false);
     d.pooling()
 }
@@ -442,7 +443,9 @@ impl Draft<'_> {
         for key in ["rms_norm_eps", "attention_bias", "tie_word_embeddings"] {
             self.map.remove(key);
         }
-        self.set(eps, self.float("attention.layer_norm_epsilon")?);
+        let key = "attention.layer_norm_epsilon"; // ModernBERT's is called `norm_eps`, which the converter takes for the other
+        let value = self.float(key)?.or(self.float("attention.layer_norm_rms_epsilon")?);
+        self.set(eps, value.ok_or_else(|| self.other(key, "a positive number"))?);
         self.set("intermediate_size", self.uniform("feed_forward_length", MAX_SIZE)?);
         self.only_absent("expert_count")?;
         self.heads()?;

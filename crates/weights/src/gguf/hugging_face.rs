@@ -183,7 +183,7 @@ impl View {
     /// Adds a tensor under its new name.
     fn put(&mut self, name: &str, tensor: Tensor, file: usize, order: Option<Order>) -> Result<()> {
         if let Some(order) = order {
-            self.expect(&tensor, order.rows(&tensor).is_some(), || format!("rows and columns that make {order:?}"))?;
+            self.expect(&tensor, order.rows(&tensor).is_some(), || order.expected())?;
         }
         let placed = Placed { tensor: tensor.rename(name), file, order };
         match self.tensors.insert(name.to_string(), placed) {
@@ -222,4 +222,147 @@ pub(super) fn misfit(tensor: &Tensor, expected: &str) -> WeightsError {
 
 fn not_gguf(checkpoint: &Checkpoint) -> WeightsError {
     WeightsError::NotGguf { checkpoint: checkpoint.path().to_path_buf() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::metadata::{Metadata, Value};
+    use crate::gguf::tests::Builder;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    fn open(file: &[u8]) -> Checkpoint {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("model.gguf"), file).unwrap();
+        Checkpoint::open(dir.path()).unwrap() // the mapping keeps the file
+    }
+
+    fn llama() -> Builder {
+        let key = |builder: Builder, (key, value): (&str, u32)| builder.u32(&format!("llama.{key}"), value);
+        let sizes = [("block_count", 1), ("embedding_length", 4), ("attention.head_count", 2), ("context_length", 8)];
+        let named = sizes.into_iter().fold(Builder::default().text("general.architecture", "llama"), key);
+        named.f32("llama.attention.layer_norm_rms_epsilon", 1e-5).tensor("token_embd.weight", &[4, 3], 0, 0).data(256)
+    }
+
+    fn refused(builder: Builder) -> String {
+        open(&builder.build()).as_hugging_face().expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        let view = open(&llama().build()).as_hugging_face().unwrap();
+        assert_eq!(view.config["rms_norm_eps"], 1e-5);
+        assert_eq!(view.checkpoint.names().collect::<Vec<_>>(), ["model.embed_tokens.weight"]);
+        let text = refused(llama().tensor("blk.0.attn_q.scale", &[1], 0, 64));
+        assert_eq!(text, "tensor blk.0.attn_q.scale is none that models of the architecture llama are known to have");
+        let text = refused(Builder::default().text("general.architecture", "mamba"));
+        assert!(text.starts_with("general.architecture is \"mamba\", which is not built: known are llama, "), "{text}");
+        for (builder, expected) in [
+            (
+                llama().u32("llama.expert_count", 8),
+                "llama.expert_count is 8, expected nothing: models with it are not built",
+            ),
+            (
+                llama().text("llama.rope.scaling.type", "longrope"),
+                "llama.rope.scaling.type is \"longrope\", expected none, linear or yarn",
+            ),
+            (
+                llama().f32("llama.logit_scale", 0.5),
+                "llama.logit_scale is 0.5, expected nothing: models with it are not built",
+            ),
+            (llama().f32("llama.rope.freq_base", f32::NAN), "llama.rope.freq_base is NaN, expected a positive number"),
+            (
+                llama().u32("llama.attention.value_length", 3),
+                "llama.attention.value_length is 3, expected 2, as wide as keys",
+            ),
+            (
+                llama().tensor("blk.0.attn_q.weight", &[4, 3], 0, 64),
+                "tensor blk.0.attn_q.weight is F32 [3, 4], expected rows in halves for each of 2 heads",
+            ),
+            (
+                llama().f32s("x", &[]).tensor("rope_freqs.weight", &[1], 0, 64),
+                "tensor rope_freqs.weight is F32 [1], expected positive factors",
+            ),
+        ] {
+            assert_eq!(refused(builder), expected);
+        }
+    }
+
+    #[test]
+    fn other_checkpoints_have_no_view() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("model.safetensors");
+        crate::write_safetensors(&file, &[Tensor::from_f32("a", vec![1], vec![0.0])]).unwrap();
+        let text = Checkpoint::open(&file).unwrap().as_hugging_face().unwrap_err().to_string();
+        assert_eq!(text, format!("{}: not a GGUF file, which alone has metadata in it", file.display()));
+    }
+
+    #[test]
+    fn scaled_rotary_positions_are_given_as_hugging_face_has_them() {
+        let rope = |builder: Builder| config(&open(&builder.build())).unwrap()["rope_parameters"].clone();
+        let yarn = llama()
+            .text("llama.rope.scaling.type", "yarn")
+            .f32("llama.rope.scaling.factor", 4.0)
+            .u32("llama.rope.scaling.original_context_length", 4096)
+            .f32("llama.rope.scaling.yarn_beta_fast", 32.0);
+        let expected = serde_json::json!({
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+            "original_max_position_embeddings": 4096, "beta_fast": 32.0,
+        });
+        assert_eq!(rope(yarn), expected);
+        let expected = serde_json::json!({ "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0 });
+        assert_eq!(rope(llama().f32("llama.rope.scale_linear", 2.0)), expected);
+    }
+
+    /// The files that the converter made.
+    fn made() -> Vec<Checkpoint> {
+        let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../goldens/gguf_names");
+        let folders = std::fs::read_dir(cases).expect("the project has them").map(|f| f.unwrap().path());
+        let mut folders: Vec<_> = folders.collect();
+        folders.sort();
+        folders.iter().map(|f| Checkpoint::open(f.join("model.gguf")).unwrap()).collect()
+    }
+
+    fn any_value(others: Vec<Value>) -> impl Strategy<Value = Value> {
+        prop_oneof![
+            prop_oneof![0u64..9, Just(16), Just(4096), Just(1 << 24), any::<u64>()].prop_map(Value::Unsigned),
+            any::<i64>().prop_map(Value::Signed),
+            any::<f64>().prop_map(Value::Float),
+            any::<bool>().prop_map(Value::Bool),
+            prop::sample::select(others),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn metadata_that_lie_are_an_error_or_make_tensors_that_can_be_read(
+            (case, lies) in {
+                let made = made();
+                let values = made.iter().flat_map(|c| c.metadata().unwrap().iter().map(|(_, v)| v.clone())).collect();
+                (0..made.len(), prop::collection::vec((any::<prop::sample::Index>(), any_value(values)), 1..4))
+            },
+        ) {
+            thread_local!(static MADE: Vec<Checkpoint> = made());
+            let checkpoint = MADE.with(|made| made[case].clone());
+            let keys: Vec<(String, Value)> =
+                checkpoint.metadata().unwrap().iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
+            let mut keys: std::collections::BTreeMap<String, Value> = keys.into_iter().collect();
+            for (at, lie) in lies {
+                let key = keys.keys().nth(at.index(keys.len())).unwrap().clone();
+                if key != "general.architecture" {
+                    keys.insert(key, lie);
+                }
+            }
+            let mut metadata = Metadata::default();
+            keys.into_iter().for_each(|(key, value)| metadata.insert(key, value).unwrap());
+            if let Ok(view) = checkpoint.with_metadata(metadata).as_hugging_face() {
+                for name in view.checkpoint.names() {
+                    let tensor = view.checkpoint.get(name).unwrap();
+                    prop_assert_eq!(tensor.to_f32().unwrap().len(), tensor.elements());
+                }
+            }
+        }
+    }
 }

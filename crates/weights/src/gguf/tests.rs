@@ -30,6 +30,10 @@ impl Builder {
         self.key(key, 4, &value.to_le_bytes())
     }
 
+    pub(crate) fn f32(self, key: &str, value: f32) -> Builder {
+        self.key(key, 6, &value.to_le_bytes())
+    }
+
     pub(crate) fn flag(self, key: &str, value: bool) -> Builder {
         self.key(key, 7, &[value.into()])
     }
