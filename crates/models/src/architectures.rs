@@ -5,12 +5,12 @@ use crate::config::Config;
 use crate::error::{ModelError, Result};
 use crate::loader::Loader;
 use crate::model::Model;
-use crate::{bert, distilbert, gemma, llama, modernbert, mpnet, nomic, qwen2, qwen3, qwen3_5};
+use crate::{bert, distilbert, gemma, gemma4, llama, modernbert, mpnet, nomic, qwen2, qwen3, qwen3_5};
 use ops::Ops;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
-use weights::Checkpoint;
+use weights::{Checkpoint, WeightsError};
 
 /// A row of the table of architectures.
 pub struct Arch {
@@ -38,6 +38,7 @@ pub const ARCHITECTURES: &[Arch] = &[
     qwen3_5::MOE,
     gemma::GEMMA2,
     gemma::GEMMA3,
+    gemma4::ARCH,
 ];
 
 /// What a row of the table builds.
@@ -85,14 +86,23 @@ fn or_none(name: &str) -> String {
     if name.is_empty() { "(none)".into() } else { name.chars().take(80).collect() }
 }
 
-/// Loads the model in a directory: `config.json` beside `model.safetensors` or its shards.
+/// Loads the model at a path: a directory with `config.json` beside `model.safetensors` or its shards, one of these
+/// files, or a GGUF file, which brings its configuration along.
 ///
 /// # Errors
 /// [`ModelError`]: whatever does not fit is named; nothing is guessed.
-pub fn load(dir: impl AsRef<Path>, ops: &dyn Ops) -> Result<Loaded> {
-    let config = Config::read(dir.as_ref())?;
-    find(&config)?; // before the checkpoint is opened: "not built" is the better answer to a format not built either
-    load_checkpoint(config, &Checkpoint::open(dir.as_ref())?, ops)
+pub fn load(path: impl AsRef<Path>, ops: &dyn Ops) -> Result<Loaded> {
+    let (config, checkpoint) = open(path.as_ref())?;
+    load_checkpoint(config, &checkpoint, ops)
+}
+
+/// [`load`] without the head of a language model, whose matrix is as large as the table of words: for embedding.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_trunk(path: impl AsRef<Path>, ops: &dyn Ops) -> Result<Loaded> {
+    let (config, checkpoint) = open(path.as_ref())?;
+    build(config, &checkpoint, ops, false)
 }
 
 /// Loads a model from an open checkpoint.
@@ -100,12 +110,40 @@ pub fn load(dir: impl AsRef<Path>, ops: &dyn Ops) -> Result<Loaded> {
 /// # Errors
 /// As [`load`].
 pub fn load_checkpoint(config: Config, checkpoint: &Checkpoint, ops: &dyn Ops) -> Result<Loaded> {
+    build(config, checkpoint, ops, true)
+}
+
+/// The configuration and the checkpoint of a model, under Hugging Face's names.
+///
+/// # Errors
+/// As [`load`], about files.
+pub fn open(path: &Path) -> Result<(Config, Checkpoint)> {
+    let dir = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    // "Not built" is a better answer than what is wrong with the weights.
+    let config = Config::read(dir).and_then(|config| find(&config).map(|_| config));
+    match (config, Checkpoint::open(path)) {
+        (_, Ok(checkpoint)) if checkpoint.metadata().is_some() => {
+            let view = checkpoint.as_hugging_face()?;
+            let config = Config::from_value(view.config).expect("a GGUF file's configuration is an object");
+            Ok((config, view.checkpoint))
+        }
+        (Err(ModelError::Read { .. }), Err(error))
+            if path.exists() && !matches!(error, WeightsError::NoWeights { .. }) =>
+        {
+            Err(error.into())
+        }
+        (config, checkpoint) => Ok((config?, checkpoint?)),
+    }
+}
+
+fn build(config: Config, checkpoint: &Checkpoint, ops: &dyn Ops, generates: bool) -> Result<Loaded> {
     let arch = find(&config)?;
     if config.get("quantization_config").is_some() {
         return Err(config.not_built("quantization_config", "none: load the unquantized checkpoint"));
     }
     let used = RefCell::new(BTreeSet::new());
-    let Built { model, classifier, head } = (arch.load)(&config, &Loader::new(&config, checkpoint, ops, &used))?;
+    let root = Loader::new(&config, checkpoint, ops, &used, generates);
+    let Built { model, classifier, head } = (arch.load)(&config, &root)?;
     let used = used.into_inner();
     let unused = checkpoint.names().filter(|name| !used.contains(*name) && !harmless(name));
     let labels = if classifier.is_some() { config.labels()? } else { Vec::new() };

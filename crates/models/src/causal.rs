@@ -154,7 +154,7 @@ pub(crate) fn head(
     if outer.classifies() {
         return Err(outer.not_built("architectures", "language models and their trunks"));
     }
-    if outer.architecture().ends_with("Model") {
+    if outer.architecture().ends_with("Model") || !root.generates() {
         return Ok(None);
     }
     let tied = outer.flag_or("tie_word_embeddings", config.flag_or("tie_word_embeddings", tied)?)?;

@@ -61,6 +61,12 @@ impl Config {
         Ok(Config { at: String::new(), map })
     }
 
+    /// A configuration that is JSON already; `None` unless it is an object.
+    pub fn from_value(value: Value) -> Option<Config> {
+        let Value::Object(map) = value else { return None };
+        Some(Config { at: String::new(), map })
+    }
+
     /// What stands at a key, unless it is `null`.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.map.get(key).filter(|v| !v.is_null())

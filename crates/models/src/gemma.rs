@@ -130,8 +130,8 @@ impl Gemma {
             let norm = |name, width| layer.rms_norm(name, width, eps, OFFSET);
             let [query, key, value] = qkv(&layer, &shape, bias)?;
             let head_norm = |name| norm(name, shape.head_dim);
-            let norms =
-                head_norms.then(|| Ok::<_, ModelError>([head_norm("self_attn.q_norm")?, head_norm("self_attn.k_norm")?]));
+            let norms = head_norms
+                .then(|| Ok::<_, ModelError>([head_norm("self_attn.q_norm")?, head_norm("self_attn.k_norm")?]));
             Ok(DecoderLayer {
                 mixer_norm: norm("input_layernorm", hidden)?,
                 mixer: Mixer::Attention(HeadAttention {

@@ -24,6 +24,7 @@ pub mod config;
 pub mod distilbert;
 mod error;
 pub mod gemma;
+pub mod gemma4;
 pub mod llama;
 mod loader;
 mod model;
@@ -36,7 +37,7 @@ pub mod qwen3_5;
 mod rotary;
 mod state;
 
-pub use architectures::{ARCHITECTURES, Arch, Built, Loaded, find, load, load_checkpoint};
+pub use architectures::{ARCHITECTURES, Arch, Built, Loaded, find, load, load_checkpoint, load_trunk, open};
 pub use batch::Batch;
 pub use blocks::{Classifier, LanguageHead};
 pub use config::Config;

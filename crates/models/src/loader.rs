@@ -31,19 +31,22 @@ pub struct Loader<'a> {
     checkpoint: &'a Checkpoint,
     ops: &'a dyn Ops,
     used: &'a RefCell<BTreeSet<String>>,
+    generates: bool,
     prefix: String,
     layer: Option<u32>,
 }
 
 impl<'a> Loader<'a> {
-    /// A loader at the root of the names; those that are asked for are added to `used`.
+    /// A loader at the root of the names; those that are asked for are added to `used`. `generates` says whether the head
+    /// of a language model is wanted.
     pub fn new(
         config: &'a Config,
         checkpoint: &'a Checkpoint,
         ops: &'a dyn Ops,
         used: &'a RefCell<BTreeSet<String>>,
+        generates: bool,
     ) -> Loader<'a> {
-        Loader { config, checkpoint, ops, used, prefix: String::new(), layer: None }
+        Loader { config, checkpoint, ops, used, generates, prefix: String::new(), layer: None }
     }
 
     fn at(&self, prefix: String, layer: Option<u32>) -> Loader<'a> {
@@ -69,6 +72,11 @@ impl<'a> Loader<'a> {
         'a: 'b,
     {
         Loader { config, ..self.at(self.prefix.clone(), self.layer) }
+    }
+
+    /// Is the head of a language model wanted?
+    pub fn generates(&self) -> bool {
+        self.generates
     }
 
     /// Is there a tensor of this name?
@@ -175,6 +183,15 @@ impl<'a> Loader<'a> {
         })
     }
 
+    /// As [`Loader::stacked`], any number of parts under the name of the whole.
+    pub fn parts(&self, name: &'static str, parts: usize, outputs: usize, inputs: usize) -> Result<Vec<Linear>> {
+        let weight = self.tensor(&format!("{name}.weight"), &[parts * outputs, inputs])?;
+        let part = |i: usize| self.uploaded(name, &weight.slice_rows(i * outputs..(i + 1) * outputs)?, None);
+        let linears = (0..parts).map(part).collect();
+        weight.release();
+        linears
+    }
+
     /// The layers of every expert in `name.weight [experts, N · outputs, inputs]` (as whole tensors are called that are
     /// parameters of their own: without `.weight`), one below the other.
     pub fn experts<const N: usize>(
@@ -237,6 +254,12 @@ impl<'a> Loader<'a> {
     /// The embedding table `name [rows, cols]`.
     pub fn table(&self, name: &str, rows: usize, cols: usize) -> Result<Table> {
         Ok(self.ops.upload_table(&self.tensor(name, &[rows, cols])?)?)
+    }
+
+    /// The table `name [rows, parts · cols]` with each part of a row as a row: `[rows · parts, cols]`.
+    pub fn split_table(&self, name: &str, rows: usize, parts: usize, cols: usize) -> Result<Table> {
+        let whole = self.tensor(name, &[rows, parts * cols])?;
+        Ok(self.ops.upload_table(&whole.reshape(vec![rows * parts, cols])?)?)
     }
 
     /// The parameter vector `name [len]`.

@@ -1,7 +1,8 @@
 //! How does config.json say that positions are rotary? In two styles (`rope_theta` beside `rope_scaling`, or
 //! `rope_parameters`), per kind of layer or for all, and scaled in one of several ways.
 //!
-//! The scalings follow Hugging Face's `modeling_rope_utils.py`, in f64.
+//! The scalings follow Hugging Face's `modeling_rope_utils.py`, in f64. `freq_factors` is what GGUF files have instead: a
+//! divisor for each frequency.
 
 use crate::blocks::{Growth, Rotary};
 use crate::config::{Config, MAX_POSITIONS};
@@ -84,6 +85,14 @@ impl Config {
                 window = longer(window, factor);
             }
             "llama3" => llama3(place, &mut turned.frequencies, factor()?, asked.window)?,
+            "freq_factors" => {
+                let key = "rope_freq_factors";
+                let factors = place.get(key).and_then(|f| f.as_array()).filter(|f| f.len() == turned.frequencies.len());
+                let wrong = || place.wrong(key, format!("{} positive numbers", rotary / 2));
+                for (frequency, factor) in turned.frequencies.iter_mut().zip(factors.ok_or_else(wrong)?) {
+                    *frequency /= factor.as_f64().filter(|f| *f > 0.0).ok_or_else(wrong)?;
+                }
+            }
             "yarn" => {
                 let factor = factor()?;
                 let original = place.size_or("original_max_position_embeddings", MAX_POSITIONS, window)?;

@@ -14,6 +14,7 @@ mod rope;
 pub use attention::{SelfAttention, bidirectional};
 pub use classifier::{Classifier, FirstOrMean};
 pub use decoder::{Decoder, DecoderLayer, HeadAttention, Mixer, Network, causal};
+pub(crate) use decoder::{add_normed, kept};
 pub use delta::DeltaNet;
 pub use embeddings::{Embeddings, positions_after_padding};
 pub use experts::{Mixture, SharedExpert};
