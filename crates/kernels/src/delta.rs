@@ -2,9 +2,9 @@
 //! Hatamizadeh 2024, "Gated Delta Networks"), in the form that Qwen3.5 and Qwen3-Next use.
 
 use crate::activations::{Silu, Unary};
-use crate::rows::sum_squares;
+use crate::rows::{activation, sum_squares};
 use crate::simd::Simd;
-use crate::{Rows, Window};
+use crate::{Activation, Rows, Window};
 
 /// Longest convolution kernel.
 const LONGEST: usize = 16;
@@ -72,6 +72,17 @@ impl DeltaRows<'_> {
 #[inline(always)]
 pub(crate) fn short_conv<S: Simd>(s: S, task: ShortConv<'_>, mut out: Window<'_>) {
     let ShortConv { state, weight, kernel, x } = task;
+    if x.rows() == 1 {
+        // The same chains, where turning inputs and weights around would cost more than they do.
+        let out = out.row_mut(0);
+        let channels = state.chunks_exact_mut(kernel).zip(weight.chunks_exact(kernel));
+        for ((out, &x), (state, weight)) in out.iter_mut().zip(x.row(0)).zip(channels) {
+            state.copy_within(1.., 0);
+            state[kernel - 1] = x;
+            *out = state.iter().zip(weight).fold(0.0, |sum, (&x, &w)| w.mul_add(x, sum));
+        }
+        return activation(s, Activation::Silu, out);
+    }
     // The inputs and weights of some channels, `[kernel][CHANNELS]`; the newest input is where `newest` says.
     let (mut inputs, mut weights) = ([[0f32; CHANNELS]; LONGEST], [[0f32; CHANNELS]; LONGEST]);
     for first in (0..x.cols()).step_by(CHANNELS) {

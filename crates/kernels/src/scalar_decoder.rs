@@ -108,7 +108,7 @@ pub(crate) fn quantize_rows(x: Rows<'_>, to: &mut QuantizedRows) {
             let at = i * x.cols() / GROUP + g;
             let most = group.iter().fold(0f32, |most, x| most.max(x.abs()));
             // NaN where a number is no finite one.
-            let stain: f32 = group.iter().map(|x| x - x).sum();
+            let stain: f32 = group.iter().map(|x| x * 0.0).sum();
             let (scale, inverse) = scale_of(most);
             let codes = &mut to.codes[at * GROUP..][..GROUP];
             for (code, x) in codes.iter_mut().zip(group) {
@@ -153,13 +153,13 @@ pub(crate) fn delta_rows(task: DeltaRows<'_>, mut out: Window<'_>) {
         let (q_factor, k_factor) = (inverse(q) / (dk as f64).sqrt(), inverse(k));
         let decay = f64::from(task.g.row(t)[0]).exp();
         let beta = f64::from(task.beta.row(t)[0]);
-        for c in 0..dv {
+        for (c, &value) in v.iter().enumerate() {
             let mut column = |f: &mut dyn FnMut(usize, &mut f32)| {
                 task.state.iter_mut().skip(c).step_by(dv).enumerate().for_each(|(i, s)| f(i, s));
             };
             let (mut known, mut read) = (0f64, 0f64);
             column(&mut |i, s| known += decay * f64::from(*s) * f64::from(k[i]) * k_factor);
-            let delta = (f64::from(v[c]) - known) * beta;
+            let delta = (f64::from(value) - known) * beta;
             column(&mut |i, s| {
                 *s = (decay * f64::from(*s) + f64::from(k[i]) * k_factor * delta) as f32;
                 read += f64::from(*s) * f64::from(q[i]) * q_factor;

@@ -40,6 +40,9 @@ pub(super) fn dot_rows(
 
 /// The products of some rows of weights with some rows of activations.
 trait Dot {
+    /// Is the sum of one row of weights with one of activations too little to hide the latency of its parts?
+    const LATENT: bool;
+
     /// # Safety
     /// `O` rows of weights for `x.cols`, of `row_bytes` each, can be read at `w`, and `x` has `R` rows from `first` on.
     unsafe fn rows<const R: usize, const O: usize>(
@@ -83,8 +86,7 @@ fn all<D: Dot, const R: usize>(
     let mut out = outs.start;
     while out < outs.end {
         let bytes = w.row(out).len();
-        // Few rows of activations are too few sums to hide the latency of one: two rows of weights, then.
-        if R <= 2 && out + 2 <= outs.end {
+        if D::LATENT && R == 1 && out + 2 <= outs.end {
             // SAFETY: two rows of weights for `ins` = x.cols; the rows of x were checked.
             let [one, two] = unsafe { D::rows::<R, 2>(x, first, w.row(out).as_ptr(), bytes) };
             for i in 0..R {
@@ -106,6 +108,8 @@ fn all<D: Dot, const R: usize>(
 struct ShortDot<F>(F);
 
 impl<F: Short> Dot for ShortDot<F> {
+    const LATENT: bool = !F::SIGNED;
+
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     unsafe fn rows<const R: usize, const O: usize>(
@@ -164,6 +168,8 @@ impl<F: Short> Dot for ShortDot<F> {
 struct LongDot<F>(F);
 
 impl<F: Long> Dot for LongDot<F> {
+    const LATENT: bool = false;
+
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     unsafe fn rows<const R: usize, const O: usize>(
