@@ -276,15 +276,16 @@ impl GgufVocab {
             escape_spaces: true,
         };
         let post_processor = self.around(!unigram, unigram, |t| segmenter.token_to_id(t))?;
-        let added = self.added().into_iter().filter(|t| t.special).collect();
+        // User-defined tokens are written with spaces, not with the mark for them: they are found in the text as it is.
+        let added = self.added();
         Pipeline::new(Parts {
             normalizer: Some(Normalizer::SentencePiece(normalizer)),
             pre_tokenizer: None,
             model: Model::Pieces(segmenter),
             post_processor,
             detokenizer: Detokenizer::sentencepiece(Surface {
+                unknown_surface: unknown.clone(),
                 unknown,
-                unknown_surface: " \u{2047} ".into(),
                 bytes,
                 prefixed: prefix || remove_extra_spaces,
                 remove_extra_spaces,
