@@ -57,6 +57,12 @@ impl Case {
         if file.exists() { file } else { self.dir.clone() }
     }
 
+    /// Does a text's result depend on the passes it comes in? Where positions grow with its length ("dynamic" scaling),
+    /// keys of earlier passes were turned faster.
+    fn grows(&self) -> bool {
+        std::fs::read_to_string(self.dir.join("config.json")).unwrap().contains("\"dynamic\"")
+    }
+
     fn prompts(&self) -> Vec<Vec<u32>> {
         ids(&self.inputs["prompts"])
     }
@@ -149,7 +155,8 @@ fn outputs(case: &Case, ops: &dyn Ops, loaded: &Loaded) -> Vec<(String, Vec<f32>
     let mut outputs = Vec::new();
     let vocab = loaded.model.shape().vocab;
     for (i, prompt) in case.prompts().into_iter().enumerate() {
-        outputs.push((format!("prompt{i}.logits"), chunked(ops, loaded, &prompt, 7).1));
+        let chunk = if case.grows() { prompt.len() } else { 7 };
+        outputs.push((format!("prompt{i}.logits"), chunked(ops, loaded, &prompt, chunk).1));
         outputs.push((format!("prompt{i}.logits"), alone(ops, loaded, &[prompt])));
     }
     if let Some(index) = case.inputs["capture"].as_u64() {
@@ -243,7 +250,7 @@ fn whole(ops: &dyn Ops, loaded: &Loaded, ids: &[u32]) -> Vec<u32> {
 #[test]
 fn a_text_gives_the_same_bits_in_passes_of_any_size() {
     let mut failures = Vec::new();
-    for case in cases() {
+    for case in cases().iter().filter(|case| !case.grows()) {
         for cpu in every_isa() {
             let loaded = load(case.weights(), &cpu).unwrap();
             for prompt in case.prompts() {
@@ -271,7 +278,7 @@ fn a_text_gives_the_same_bits_alone_and_in_any_batch() {
                 failures.push(format!("{} {:?}", case.name(), cpu.isa()));
             }
             let each: Vec<u32> = prompts.iter().flat_map(|p| whole(&cpu, &loaded, p)).collect();
-            if bits(&in_turns(&cpu, &loaded, &prompts)) != each {
+            if !case.grows() && bits(&in_turns(&cpu, &loaded, &prompts)) != each {
                 failures.push(format!("{} {:?} with caches", case.name(), cpu.isa()));
             }
         }
