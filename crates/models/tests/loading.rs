@@ -1,7 +1,7 @@
 //! What a model directory may look like, and what is said about one that does not fit.
 
-use lattice_models::{Batch, Config, Forward, Loaded, ModelError, load, load_checkpoint};
-use ops::{Cpu, CpuOptions, Ops};
+use lattice_models::{Batch, Caches, Config, Forward, LayerState, Loaded, ModelError, load, load_checkpoint};
+use ops::{Cpu, CpuOptions, KvFormat, Ops, Past};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -171,6 +171,26 @@ fn options_that_change_the_numbers_are_refused_unless_built() {
         ("bert_relu_no_pooler", "vocab_size", json!(-3), "expected a whole number from 1 to 4194304"),
         ("bert_relu_no_pooler", "layer_norm_eps", json!("small"), "expected a positive number"),
         (
+            "llama_dynamic",
+            "rope_parameters",
+            json!({"rope_type": "longrope"}),
+            "rope_parameters.rope_type is \"longrope\"",
+        ),
+        ("llama_dynamic", "rope_parameters", json!({"rope_type": "linear"}), "rope_parameters.factor is missing"),
+        ("llama_dynamic", "num_key_value_heads", json!(3), "expected a divisor of 4"),
+        ("llama_dynamic", "hidden_act", json!("mish"), "which is not built"),
+        ("qwen2_late_window", "layer_types", json!(["linear_attention"]), "expected 3 times \"full_attention\" or"),
+        ("qwen2_late_window", "use_sliding_window", json!(false), "true, as layer_types has sliding layers"),
+        ("qwen3_5_hybrid", "linear_num_key_heads", json!(4), "expected a divisor of 6"),
+        ("qwen3_5_hybrid", "hidden_act", json!("gelu"), "which is not built; built: \"silu\""),
+        ("qwen3_5_moe", "num_experts_per_tok", json!(6), "expected a whole number from 1 to 5"),
+        ("gemma2_small", "use_bidirectional_attention", json!(true), "which is not built; built: false"),
+        ("gemma4_shared", "enable_moe_block", json!(true), "which is not built; built: false"),
+        ("gemma4_shared", "use_bidirectional_attention", json!("all"), "built: null, \"vision\""),
+        ("gemma4_shared", "num_kv_shared_layers", json!(3), "before the layers that share"),
+        ("gemma4_shared", "vocab_size_per_layer_input", json!(81), "expected 80, as vocab_size is"),
+        ("gemma4_shared", "per_layer_config", json!({"1": {"head_dim": 16}}), "one size for all"),
+        (
             "roberta",
             "pad_token_id",
             json!(81),
@@ -257,6 +277,116 @@ fn batches_that_the_model_has_no_rows_for_are_refused() {
     assert_eq!((typed.tokens(), typed.spans.len()), (3, 2));
 }
 
+/// Bits of the logits of a few tokens.
+fn logits(loaded: &Loaded) -> Vec<u32> {
+    let batch = Batch::new(&[vec![5, 9, 60, 7, 30, 11, 12, 13], vec![8]]).unwrap();
+    loaded.model.shape().check(&batch).unwrap();
+    let cx = Forward::new(&*CPU, &batch);
+    let logits = loaded.head.as_ref().unwrap().logits(&cx, &cx.run(&*loaded.model));
+    CPU.read(&logits).unwrap().into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn checkpoints_with_a_vision_tower_load_as_their_language_model() {
+    for case in ["qwen3_5_hybrid", "qwen3_5_moe", "gemma3_small", "gemma4_shared"] {
+        let plain = Saved::of(case);
+        let class = plain.config["architectures"][0].as_str().unwrap().replace("CausalLM", "ConditionalGeneration");
+        let expected = logits(&plain.load().unwrap());
+        let tower = Tensor::from_f32("model.visual.patch_embed.weight", vec![1], vec![0.0]);
+        let mut nested = plain.renamed(|name| name.replace("model.", "model.language_model.")).and(tower);
+        let tied = nested.config.get("tie_word_embeddings").cloned();
+        let text = std::mem::take(&mut nested.config);
+        let outer =
+            json!({"architectures": [class], "text_config": text, "vision_config": {}, "tie_word_embeddings": tied});
+        nested.config = outer.as_object().unwrap().clone();
+        let loaded = nested.load().unwrap();
+        assert_eq!(loaded.unused, ["model.visual.patch_embed.weight"], "{case}");
+        assert!(logits(&loaded) == expected, "{case}");
+    }
+}
+
+#[test]
+fn experts_load_from_one_tensor_or_from_one_each() {
+    let separate = Saved::of("qwen3_5_moe");
+    let expected = logits(&separate.load().unwrap());
+    let (experts, others): (Vec<_>, Vec<_>) =
+        separate.tensors.iter().cloned().partition(|tensor| tensor.name().contains("mlp.experts."));
+    let find = |layer: usize, expert: usize, part: &str| {
+        let name = format!("model.layers.{layer}.mlp.experts.{expert}.{part}_proj.weight");
+        experts.iter().find(|tensor| tensor.name() == name).unwrap()
+    };
+    let mut fused = Saved { config: separate.config.clone(), tensors: others };
+    for layer in 0..2 {
+        for (parts, name, shape) in
+            [(&["gate", "up"][..], "gate_up_proj", [5, 24, 32]), (&["down"], "down_proj", [5, 32, 12])]
+        {
+            let bytes = (0..5).flat_map(|expert| parts.iter().map(move |part| (expert, part)));
+            let bytes = bytes.flat_map(|(expert, part)| find(layer, expert, part).bytes().to_vec()).collect();
+            let name = format!("model.layers.{layer}.mlp.experts.{name}");
+            fused = fused.and(Tensor::from_bytes(&name, shape.to_vec(), Format::BF16, bytes).unwrap());
+        }
+    }
+    let fused = fused.load().unwrap();
+    assert!(fused.unused.is_empty() && logits(&fused) == expected);
+}
+
+#[test]
+fn a_language_model_has_a_head_unless_its_trunk_was_saved_or_asked_for() {
+    assert!(load(golden("qwen3_biases"), &*CPU).unwrap().head.is_some());
+    let trunk = lattice_models::load_trunk(golden("qwen3_biases"), &*CPU).unwrap();
+    assert_eq!((trunk.head.is_none(), &trunk.unused[..]), (true, &["lm_head.weight".to_owned()][..]));
+    assert!(load(golden("qwen3_embedding_small"), &*CPU).unwrap().head.is_none());
+    let both_ways = load(golden("gemma3_embedding_small"), &*CPU).unwrap();
+    assert!(both_ways.head.is_none() && both_ways.model.states().is_empty());
+    let text = Saved::of("llama_dynamic").renamed(|name| name.replace("lm_head", "head")).refused();
+    assert!(text.starts_with("no tensor lm_head.weight in "), "{text}");
+    let scored = json!({"architectures": ["Qwen3ForSequenceClassification"]});
+    let text = Saved::of("qwen3_biases").with(scored).refused();
+    assert!(text.starts_with("config.json: architectures is [\"Qwen3ForSequenceClassification\"], which is not built"));
+}
+
+#[test]
+fn layers_say_what_they_keep_of_a_sequence() {
+    let states = |case| load(golden(case), &*CPU).unwrap().model.states();
+    let kv = |kv_heads, head_dim, window| LayerState::Kv { kv_heads, head_dim, window };
+    assert_eq!(states("qwen2_late_window"), [kv(2, 8, None), kv(2, 8, Some(5)), kv(2, 8, Some(5))]);
+    let shared = [kv(2, 8, Some(6)), kv(2, 16, None), LayerState::Shared(0), LayerState::Shared(1)];
+    assert_eq!(states("gemma4_shared"), shared);
+    let net = LayerState::Recurrent { channels: 104, kernel: 3, heads: 6, key_dim: 8, value_dim: 12 };
+    assert_eq!(states("qwen3_5_hybrid"), [net, net, kv(2, 16, None)]);
+    assert_eq!(shared.map(|s| s.token_bytes(KvFormat::F16)), [64, 128, 0, 0]);
+    assert_eq!((net.slot_bytes(), net.token_bytes(KvFormat::F32)), (4 * (104 * 3 + 6 * 8 * 12), 0));
+    assert!(states("bert_relu_no_pooler").is_empty());
+}
+
+#[test]
+fn pasts_that_the_caches_do_not_hold_are_refused() {
+    let hybrid = load(golden("qwen3_5_hybrid"), &*CPU).unwrap();
+    let caches = Caches::new(&*CPU, &hybrid.model.states(), 4, 16, 2, KvFormat::F16);
+    let check = |ids: &[u32], past: Past| {
+        let mut batch = Batch::default();
+        batch.push_after(&[1], Past { tokens: 0, pages: [3].into(), slot: 1 }).unwrap();
+        batch.push_after(ids, past).unwrap();
+        assert_eq!(batch.positions[1], batch.past(1) as u32);
+        hybrid.model.shape().check(&batch).and_then(|()| caches.check(&batch)).map_err(|e| e.to_string())
+    };
+    let past = |tokens, pages: &[u32], slot| Past { tokens, pages: pages.into(), slot };
+    assert_eq!(check(&[1, 2], past(30, &[0, 1], 0)), Ok(()));
+    let text = check(&[1, 2], past(31, &[0, 1], 0)).unwrap_err();
+    assert_eq!(text, "sequence 1 has 33 tokens, but its 2 pages hold 16 each: give it more");
+    let text = check(&[1], past(1, &[4], 0)).unwrap_err();
+    assert_eq!(text, "sequence 1: page 4, expected below 4: the caches were made for so many");
+    assert!(check(&[1], past(1, &[0], 2)).unwrap_err().starts_with("sequence 1: slot 2, expected below 2"));
+    let text = check(&[1], past(256, &[0], 0)).unwrap_err();
+    assert_eq!(text, "sequence 1 has 257 tokens, but qwen3_5 takes at most 256: shorten or truncate it");
+}
+
+#[test]
+fn scaled_positions_reach_further_where_their_scaling_says_so() {
+    let window = |case| load(golden(case), &*CPU).unwrap().model.shape().max_positions;
+    assert_eq!([window("llama_dynamic"), window("llama_biases_yarn"), window("gemma3_small")], [96, 128, 128]);
+}
+
 #[test]
 fn files_that_are_no_configuration_are_refused() {
     let dir = TempDir::new().unwrap();
@@ -272,7 +402,10 @@ fn files_that_are_no_configuration_are_refused() {
 /// Any JSON, with a taste for the numbers and words that a configuration holds.
 fn value() -> impl Strategy<Value = Value> {
     let number = prop_oneof![0..200u64, Just(u64::MAX), Just(1 << 32), any::<u64>()];
-    let word = prop_oneof![Just("default"), Just("full_attention"), Just("gelu"), Just("NomicBertModel"), Just("")];
+    let words =
+        ["default", "full_attention", "sliding_attention", "gelu", "silu", "NomicBertModel", "Qwen3Model", "linear"];
+    let word =
+        prop::sample::select([&words[..], &["dynamic", "yarn", "llama3", "proportional", "freq_factors", ""]].concat());
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -283,7 +416,8 @@ fn value() -> impl Strategy<Value = Value> {
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
         let list = prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from);
-        let key = prop_oneof![Just("rope_type".to_owned()), Just("full_attention".to_owned()), "[0-3]"];
+        let keys = ["rope_type", "full_attention", "sliding_attention", "factor", "rope_theta", "head_dim"];
+        let key = prop_oneof![prop::sample::select(keys.to_vec()).prop_map(str::to_owned), "[0-3]"];
         let object = prop::collection::btree_map(key, inner, 0..4);
         prop_oneof![list, object.prop_map(|map| Value::Object(map.into_iter().collect()))]
     })
@@ -304,12 +438,16 @@ proptest! {
         case in prop::sample::select(vec![
             "bert_relu_no_pooler", "roberta", "distilbert", "mpnet_3heads", "nomic_bert", "modernbert",
             "modernbert_old_config", "cross_encoder_bert_3labels", "cross_encoder_modernbert_mean",
+            "llama_biases_yarn", "llama_dynamic", "mistral_window", "qwen2_late_window", "qwen3_biases", "qwen3_5_hybrid",
+            "qwen3_5_moe", "gemma2_small", "gemma3_small", "gemma3_embedding_small", "gemma4_shared",
+            "gemma4_keys_are_values",
         ]),
         changes in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..3),
         ids in prop::collection::vec(0..400u32, 1..40),
     ) {
         let mut config = Saved::of(case).config;
-        let extra = ["rope_scaling", "rope_theta", "id2label", "num_labels", "layer_types", "head_dim", "n_positions"];
+        let extra = ["rope_scaling", "rope_theta", "id2label", "num_labels", "layer_types", "head_dim", "n_positions",
+            "rope_parameters", "full_attention_interval", "sliding_window", "text_config"];
         let keys: Vec<String> = config.keys().cloned().chain(extra.map(str::to_owned)).collect();
         for (index, value) in changes {
             config.insert(index.get(&keys).clone(), value);
@@ -321,6 +459,9 @@ proptest! {
             if loaded.model.shape().check(&batch).is_ok() {
                 let cx = Forward::new(&*CPU, &batch);
                 let hidden = cx.run(&*loaded.model);
+                if let Some(head) = &loaded.head {
+                    prop_assert_eq!(head.logits(&cx, &hidden).cols(), loaded.model.shape().vocab);
+                }
                 if let Some(classifier) = &loaded.classifier {
                     prop_assert_eq!(classifier.forward(&cx, &hidden).cols(), loaded.labels.len());
                 }
