@@ -1,6 +1,6 @@
 //! What can be typed after `lattice`, and what happens to errors and interrupts: the frame around the commands.
 
-use crate::commands::{detokenize, embed, models, parity, pull, rerank, rm, tokenize};
+use crate::commands::{detokenize, embed, inspect, models, parity, pull, rerank, rm, tokenize};
 use crate::error::CliError;
 use crate::terminal::Terminal;
 use clap::{ArgAction, Parser, Subcommand};
@@ -27,6 +27,7 @@ enum Command {
     Pull(pull::Args),
     Models(models::Args),
     Rm(rm::Args),
+    Inspect(inspect::Args),
     Embed(embed::Args),
     Rerank(rerank::Args),
     Tokenize(tokenize::Args),
@@ -54,6 +55,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Pull(args) => pull::run(args, &terminal),
         Command::Models(args) => models::run(args, &terminal),
         Command::Rm(args) => rm::run(args, &terminal),
+        Command::Inspect(args) => inspect::run(args, &terminal),
         Command::Embed(args) => embed::run(args, &terminal),
         Command::Rerank(args) => rerank::run(args, &terminal),
         Command::Tokenize(args) => tokenize::run(args, &terminal),

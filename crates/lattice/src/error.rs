@@ -29,9 +29,7 @@ pub(crate) enum CliError {
     NotUtf8 { place: String, byte: usize },
     #[error("there is no GPU executor in this build: use --device cpu, or auto")]
     NoGpu,
-    #[error(
-        "precision fast is not built: encoders compute in float32 at exact and default alike; leave --precision out"
-    )]
+    #[error("precision fast is not built: use exact or default")]
     NoFast,
     #[error("there is no text to {verb}: give texts as arguments, in a file (-f FILE), or on stdin")]
     NoTexts { verb: &'static str },
@@ -39,6 +37,10 @@ pub(crate) enum CliError {
     NotAnId { word: String },
     #[error("{}: a tokenizer inside a GGUF file is not built: give a folder with tokenizer.json, or that file", path.display())]
     GgufTokenizer { path: PathBuf },
+    #[error("{}: running a GGUF model is not built: use its checkpoint in safetensors", path.display())]
+    GgufModel { path: PathBuf },
+    #[error("there is nothing to inspect in {}: neither config.json, nor weights, nor a tokenizer", path.display())]
+    NothingThere { path: PathBuf },
     #[error("no golden case in {}: a case is a folder with meta.json", path.display())]
     NoCase { path: PathBuf },
     /// What failed stands in the output already.

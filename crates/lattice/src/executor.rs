@@ -1,8 +1,8 @@
-//! Which device computes? The only place of the project that picks one.
+//! Which device computes, and how exactly? The only place of the project that picks one.
 
 use crate::error::CliError;
 use clap::ValueEnum;
-use ops::{Cpu, CpuOptions, Isa, Ops};
+use ops::{Cpu, CpuOptions, Isa, Ops, Precision};
 use std::sync::Arc;
 
 /// Flags of the commands that compute.
@@ -29,13 +29,14 @@ enum Device {
 /// How exact the arithmetic is.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct PrecisionArgs {
-    /// How exact the arithmetic is; encoders compute in float32 at exact and default alike, fast is refused
-    #[arg(long, value_enum, default_value_t = Precision::Default, help_heading = "Computing")]
-    precision: Precision,
+    /// How exact the arithmetic is: exact is float32 on exactly decoded weights; default rounds activations beside
+    /// quantized weights to 8 bits; fast is not built
+    #[arg(long, value_enum, default_value_t = Level::Default, help_heading = "Computing")]
+    precision: Level,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Precision {
+enum Level {
     Exact,
     Default,
     Fast,
@@ -43,22 +44,23 @@ enum Precision {
 
 impl ExecutorArgs {
     /// Starts the executor.
-    pub(crate) fn open(&self) -> Result<Arc<dyn Ops>, CliError> {
+    pub(crate) fn open(&self, precision: Precision) -> Result<Arc<dyn Ops>, CliError> {
         if let Device::Gpu = self.device {
             return Err(CliError::NoGpu);
         }
-        let cpu = Cpu::new(&CpuOptions { threads: self.threads.map(usize::from), isa: self.isa })?;
+        let cpu = Cpu::new(&CpuOptions { threads: self.threads.map(usize::from), isa: self.isa, precision })?;
         tracing::info!(isa = %cpu.isa(), threads = cpu.threads(), "computing on the CPU");
         Ok(Arc::new(cpu))
     }
 }
 
 impl PrecisionArgs {
-    /// Refuses what is not built.
-    pub(crate) fn check(&self) -> Result<(), CliError> {
+    /// What the executor is asked for, unless it is not built.
+    pub(crate) fn level(&self) -> Result<Precision, CliError> {
         match self.precision {
-            Precision::Exact | Precision::Default => Ok(()),
-            Precision::Fast => Err(CliError::NoFast),
+            Level::Exact => Ok(Precision::Exact),
+            Level::Default => Ok(Precision::Default),
+            Level::Fast => Err(CliError::NoFast),
         }
     }
 }

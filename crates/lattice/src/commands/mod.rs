@@ -2,6 +2,7 @@
 
 pub(crate) mod detokenize;
 pub(crate) mod embed;
+pub(crate) mod inspect;
 pub(crate) mod models;
 pub(crate) mod parity;
 pub(crate) mod pull;

@@ -6,6 +6,7 @@ use crate::executor::ExecutorArgs;
 use crate::parity::{Context, Files, Row, Status, find, run as run_case};
 use crate::terminal::{Terminal, table};
 use hub::Options;
+use ops::Precision;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -45,7 +46,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     }
     let mut folders = args.files;
     folders.push(Options::from_env()?.cache);
-    let cx = Context { ops: args.executor.open()?, files: Files::new(folders), dump: args.dump };
+    let cx = Context { ops: args.executor.open(Precision::Exact)?, files: Files::new(folders), dump: args.dump };
     let mut count = terminal.count("cases", Some(dirs.len() as u64));
     let mut rows = Vec::new();
     for dir in &dirs {

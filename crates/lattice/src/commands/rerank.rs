@@ -58,8 +58,7 @@ struct Line {
 }
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
-    args.precision.check()?;
-    let options = OpenOptions { ops: Some(args.executor.open()?), pooling: None };
+    let options = OpenOptions { ops: Some(args.executor.open(args.precision.level()?)?), pooling: None };
     let texts = args.texts.clone().open(terminal)?.all("rank")?;
     let model = match &args.model {
         Some(model) => model.clone(),

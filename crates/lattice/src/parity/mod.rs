@@ -30,7 +30,7 @@ type Run = fn(&Case, &Context) -> Result<Outputs, Stop>;
 /// Families and what computes them; adding one is one line.
 const FAMILIES: &[(&[&str], Run)] = &[
     (&["bert", "roberta", "xlm_roberta", "distilbert", "mpnet", "nomic_bert", "modernbert", "encoder"], tokens::run),
-    (&["cross_encoder"], tokens::run),
+    (&["cross_encoder", "qwen3_embedding", "gemma3_embedding"], tokens::run),
     (&["sentence_transformers"], sentences::run),
     (&["real_embedding"], sentences::run_real),
     (&["tokenizers"], tokenizers::run),

@@ -1,0 +1,21 @@
+//! The first command of the README, with the real model, which the hub fetches if it is not in the user's cache.
+
+use std::process::Command;
+
+#[test]
+fn the_two_cats_are_close_and_the_rates_are_not() {
+    if std::env::var_os("LATTICE_OFFLINE").is_some_and(|v| !v.is_empty() && v != "0") {
+        eprintln!("skipped: LATTICE_OFFLINE is set, so all-minilm-l6-v2 is not fetched");
+        return;
+    }
+    let texts = ["A cat sits on the mat", "A feline rests on a rug", "Interest rates rose again"];
+    let output = Command::new(env!("CARGO_BIN_EXE_lattice"))
+        .args(["embed", "--similarity", "--json"])
+        .args(texts)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let matrix: Vec<Vec<f32>> = serde_json::from_value(object["similarity"].clone()).unwrap();
+    assert!(matrix[0][1] > 0.5 && matrix[0][2] < 0.1 && matrix[1][2] < 0.1, "{matrix:?}");
+}
