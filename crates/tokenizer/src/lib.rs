@@ -24,7 +24,6 @@ mod gguf;
 mod json;
 mod open;
 mod pipeline;
-mod reasoning;
 mod sentencepiece;
 mod template;
 mod tiktoken;
@@ -38,6 +37,5 @@ pub use encoding::{EncodeOptions, Encoding, Ids, PadTo, Padded, Strategy, Trunca
 pub use error::TokenizerError;
 pub use gguf::GgufVocab;
 pub use open::{Source, SourceKind, TiktokenSpec};
-pub use reasoning::{ReasoningSplitter, Split, split_reasoning};
 pub use template::{ChatInput, ChatTemplate};
 pub use tokenizer::Tokenizer;
