@@ -114,6 +114,9 @@ pub struct Generation {
     pub timings: Timings,
 }
 
+/// Hears each new piece of text, with the token that brought it unless the text ends with the piece; may end the text.
+pub type Listener<'a> = dyn FnMut(Option<&Sampled>, &[Segment]) -> ControlFlow<()> + 'a;
+
 /// Generates one text. `on` hears each new piece with the token that brought it, and may end it.
 ///
 /// # Errors
@@ -124,7 +127,7 @@ pub fn generate(
     prompt: &[u32],
     params: &SamplingParams,
     reasoning: Option<Reasoning>,
-    on: &mut dyn FnMut(Option<&Sampled>, &[Segment]) -> ControlFlow<()>,
+    on: &mut Listener<'_>,
 ) -> Result<Generation, InferenceError> {
     let start = Instant::now();
     let id = engine.add(prompt, params.clone(), model.stop_ids())?;
@@ -162,7 +165,7 @@ impl Run {
         engine: &mut Engine,
         id: SequenceId,
         start: Instant,
-        on: &mut dyn FnMut(Option<&Sampled>, &[Segment]) -> ControlFlow<()>,
+        on: &mut Listener<'_>,
     ) -> Result<(), InferenceError> {
         let mut first = None;
         loop {

@@ -13,7 +13,7 @@ pub mod text;
 
 pub use encoder::{Encoder, InferenceError, Sequence};
 pub use engine::{Engine, EngineOptions, Event, Finish, SequenceId};
-pub use generation::{FinishReason, Generation, NewText, TextStream, Timings, generate};
+pub use generation::{FinishReason, Generation, Listener, NewText, TextStream, Timings, generate};
 pub use language::{Chat, LanguageModel};
 pub use perplexity::{Perplexity, perplexity};
 pub use plan::plan;
