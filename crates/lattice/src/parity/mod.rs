@@ -8,6 +8,7 @@ mod case;
 mod compare;
 mod files;
 mod ggml;
+mod sampling;
 mod sentences;
 mod tokenizers;
 mod tokens;
@@ -35,6 +36,7 @@ const FAMILIES: &[(&[&str], Run)] = &[
     (&["real_embedding"], sentences::run_real),
     (&["tokenizers"], tokenizers::run),
     (&["ggml"], ggml::run),
+    (&["sampling"], sampling::run),
 ];
 
 /// What cases run with.
