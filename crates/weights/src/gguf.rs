@@ -6,13 +6,14 @@
 
 mod architectures;
 mod config;
+mod draft;
 mod hugging_face;
 mod metadata;
 mod reader;
 mod vocab;
 
 pub use architectures::{ARCHITECTURES, Architecture};
-pub use config::{MAX_EXPERTS, MAX_HEADS, MAX_SIZE};
+pub use draft::{MAX_EXPERTS, MAX_HEADS, MAX_SIZE};
 pub use hugging_face::{HuggingFace, config};
 pub use metadata::{FromValue, Metadata, Numbers, Strings, Value};
 pub use vocab::{MAX_TOKENS, Vocab};

@@ -4,7 +4,8 @@
 //! The names are those of `gguf-py` (constants and tensor mapping) and of the classes of `transformers`; what else differs
 //! between the two, a [`Change`], is what llama.cpp's converter does to a tensor, the other way round.
 
-use super::config::{self, Draft};
+use super::config;
+use super::draft::Draft;
 use crate::{Result, WeightsError};
 
 /// An architecture that GGUF files may have and that has a class in `transformers`.

@@ -1,7 +1,8 @@
 //! How does a GGUF file look to code that was written for Hugging Face's directories?
 
 use super::architectures::{Architecture, Change, number};
-use super::config::{self, Delta, MAX_EXPERTS, Sizes};
+use super::config::{self, Delta, Sizes};
+use super::draft::MAX_EXPERTS;
 use super::field;
 use crate::checkpoint::Placed;
 use crate::order::Order;

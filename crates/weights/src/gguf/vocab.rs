@@ -74,12 +74,12 @@ impl Vocab {
             model: metadata.get::<&str>(&full("model"))?.to_string(),
             pre: text("pre")?,
             scores: numbers(metadata, "scores", Some(n), "a float", |v| match v {
-                Value::Float(v) => Some(v as f32),
+                Value::Float(v) => Some(*v as f32),
                 _ => None,
             })?,
             types: numbers(metadata, "token_type", Some(n), "a 32-bit integer", |v| match v {
-                Value::Unsigned(v) => v.try_into().ok(),
-                Value::Signed(v) => v.try_into().ok(),
+                Value::Unsigned(v) => (*v).try_into().ok(),
+                Value::Signed(v) => (*v).try_into().ok(),
                 _ => None,
             })?,
             tokens,
@@ -98,8 +98,8 @@ impl Vocab {
             add_space_prefix: flag("add_space_prefix")?,
             remove_extra_spaces: flag("remove_extra_whitespaces")?,
             charsmap: numbers(metadata, "precompiled_charsmap", None, "a byte", |v| match v {
-                Value::Unsigned(v) => v.try_into().ok(),
-                Value::Signed(v) => i8::try_from(v).ok().map(|v| v as u8), // some writers say that bytes have a sign
+                Value::Unsigned(v) => (*v).try_into().ok(),
+                Value::Signed(v) => i8::try_from(*v).ok().map(|v| v as u8), // some writers say that bytes have a sign
                 _ => None,
             })?,
             chat_template: metadata.find::<&str>("tokenizer.chat_template")?.map(str::to_string),
@@ -121,17 +121,15 @@ fn numbers<T>(
     key: &str,
     length: Option<usize>,
     each: &str,
-    read: impl Fn(Value) -> Option<T>,
+    read: impl Fn(&Value) -> Option<T>,
 ) -> Result<Vec<T>> {
     let Some(list) = metadata.find::<&Numbers>(&full(key))? else { return Ok(vec![]) };
     let other = |got: String, expected: String| WeightsError::GgufField { field: full(key), got, expected };
     if let Some(length) = length.filter(|&length| length != list.len()) {
         return Err(other(format!("a list of {}", list.len()), format!("{length}, one for each token")));
     }
-    let read = |(i, v): (usize, Value)| {
-        let shown = v.to_string();
-        read(v).ok_or_else(|| other(format!("{shown} at {i}"), format!("{each} for each")))
-    };
+    let read =
+        |(i, v): (usize, Value)| read(&v).ok_or_else(|| other(format!("{v} at {i}"), format!("{each} for each")));
     list.iter().enumerate().map(read).collect()
 }
 
