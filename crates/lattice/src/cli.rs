@@ -1,12 +1,13 @@
 //! What can be typed after `lattice`, and what happens to errors and interrupts: the frame around the commands.
 
-use crate::commands::{detokenize, embed, inspect, models, parity, pull, rerank, rm, tokenize};
+use crate::commands::{chat, detokenize, embed, generate, inspect, models, parity, pull, rerank, rm, tokenize};
 use crate::error::CliError;
+use crate::interrupt;
 use crate::terminal::Terminal;
 use clap::{ArgAction, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Transformer models in pure Rust: embeddings, reranking, tokenization.
+/// Transformer models in pure Rust: text generation, embeddings, reranking, tokenization.
 ///
 /// Results go to stdout, progress and notes to stderr. Exit status: 0 done, 1 it failed, 2 wrong usage.
 #[derive(Parser)]
@@ -28,6 +29,8 @@ enum Command {
     Models(models::Args),
     Rm(rm::Args),
     Inspect(inspect::Args),
+    Chat(chat::Args),
+    Generate(generate::Args),
     Embed(embed::Args),
     Rerank(rerank::Args),
     Tokenize(tokenize::Args),
@@ -47,15 +50,14 @@ Environment:
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let terminal = Terminal::new(cli.quiet, cli.verbose);
-    // 130 is what a shell reports for an interrupted program. Files get their names only when they are complete.
-    if let Err(error) = ctrlc::set_handler(|| std::process::exit(130)) {
-        tracing::warn!(%error, "interrupts are not handled");
-    }
+    interrupt::install();
     let result = match cli.command {
         Command::Pull(args) => pull::run(args, &terminal),
         Command::Models(args) => models::run(args, &terminal),
         Command::Rm(args) => rm::run(args, &terminal),
         Command::Inspect(args) => inspect::run(args, &terminal),
+        Command::Chat(args) => chat::run(args, &terminal),
+        Command::Generate(args) => generate::run(args, &terminal),
         Command::Embed(args) => embed::run(args, &terminal),
         Command::Rerank(args) => rerank::run(args, &terminal),
         Command::Tokenize(args) => tokenize::run(args, &terminal),

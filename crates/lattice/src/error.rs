@@ -18,6 +18,8 @@ pub(crate) enum CliError {
     Model(#[from] models::ModelError),
     #[error(transparent)]
     Ops(#[from] ops::OpsError),
+    #[error(transparent)]
+    Inference(#[from] inference::InferenceError),
     /// An error about one text, with the place that the text came from.
     #[error("{place}: {error}")]
     At { place: String, error: Box<embed::EmbedError> },
@@ -31,6 +33,12 @@ pub(crate) enum CliError {
     NoGpu,
     #[error("precision fast is not built: use exact or default")]
     NoFast,
+    #[error("{flag} is not built yet: leave it out")]
+    FlagNotBuilt { flag: &'static str },
+    #[error("the model's chat template knows of no reasoning: leave --think out")]
+    NoReasoning,
+    #[error("cannot read from the keyboard: {reason}; give the question with -p, or lines on stdin")]
+    Keyboard { reason: String },
     #[error("there is no text to {verb}: give texts as arguments, in a file (-f FILE), or on stdin")]
     NoTexts { verb: &'static str },
     #[error("{word:?} is not a token id: ids are whole numbers, separated by spaces or commas")]

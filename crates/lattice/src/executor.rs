@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use clap::ValueEnum;
-use ops::{Cpu, CpuOptions, Isa, Ops, Precision};
+use ops::{Cpu, CpuOptions, Isa, KvFormat, Ops, Precision};
 use std::sync::Arc;
 
 /// Flags of the commands that compute.
@@ -29,8 +29,8 @@ enum Device {
 /// How exact the arithmetic is.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct PrecisionArgs {
-    /// How exact the arithmetic is: exact is float32 on exactly decoded weights; default rounds activations beside
-    /// quantized weights to 8 bits; fast is not built
+    /// How exact the arithmetic is: exact is float32 on exactly decoded weights; default rounds a language model's keys and
+    /// values to half precision, and activations beside quantized weights to 8 bits; fast is not built
     #[arg(long, value_enum, default_value_t = Level::Default, help_heading = "Computing")]
     precision: Level,
 }
@@ -45,12 +45,17 @@ enum Level {
 impl ExecutorArgs {
     /// Starts the executor.
     pub(crate) fn open(&self, precision: Precision) -> Result<Arc<dyn Ops>, CliError> {
+        Ok(Arc::new(self.cpu(precision)?))
+    }
+
+    /// Starts the executor, where what it runs on is to be told.
+    pub(crate) fn cpu(&self, precision: Precision) -> Result<Cpu, CliError> {
         if let Device::Gpu = self.device {
             return Err(CliError::NoGpu);
         }
         let cpu = Cpu::new(&CpuOptions { threads: self.threads.map(usize::from), isa: self.isa, precision })?;
         tracing::info!(isa = %cpu.isa(), threads = cpu.threads(), "computing on the CPU");
-        Ok(Arc::new(cpu))
+        Ok(cpu)
     }
 }
 
@@ -61,6 +66,14 @@ impl PrecisionArgs {
             Level::Exact => Ok(Precision::Exact),
             Level::Default => Ok(Precision::Default),
             Level::Fast => Err(CliError::NoFast),
+        }
+    }
+
+    /// How a language model keeps keys and values.
+    pub(crate) fn kv(&self) -> KvFormat {
+        match self.precision {
+            Level::Exact => KvFormat::F32,
+            Level::Default | Level::Fast => KvFormat::F16,
         }
     }
 }

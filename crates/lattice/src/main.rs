@@ -2,10 +2,16 @@
 
 mod cli;
 mod commands;
+mod conversation;
 mod error;
 mod executor;
+mod interrupt;
+mod language;
 mod npy;
 mod parity;
+mod repl;
+mod sampling_args;
+mod speaker;
 mod terminal;
 mod texts;
 

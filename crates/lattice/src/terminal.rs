@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 /// Stdout and stderr, as the user wants them.
 pub(crate) struct Terminal {
     quiet: bool,
+    verbose: bool,
     stderr: bool,
     stdout: bool,
 }
@@ -27,7 +28,7 @@ impl Terminal {
             _ => "trace",
         };
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(stderr).init();
-        Terminal { quiet, stderr, stdout }
+        Terminal { quiet, verbose: verbose > 0, stderr, stdout }
     }
 
     /// Where results go.
@@ -49,6 +50,13 @@ impl Terminal {
     pub(crate) fn note(&self, text: impl std::fmt::Display) {
         if !self.quiet {
             eprintln!("note: {text}");
+        }
+    }
+
+    /// A line for those who ask for more.
+    pub(crate) fn detail(&self, text: impl std::fmt::Display) {
+        if self.verbose {
+            eprintln!("{text}");
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
 }
 
 /// Ids as people write them: `1 2 3`, `1,2,3`, `[1, 2, 3]`.
-fn ids(list: &str) -> Result<Vec<u32>, CliError> {
+pub(crate) fn ids(list: &str) -> Result<Vec<u32>, CliError> {
     let words = list.split(|c: char| c.is_whitespace() || ",[]".contains(c)).filter(|word| !word.is_empty());
     words.map(|word| word.parse().map_err(|_| CliError::NotAnId { word: word.to_owned() })).collect()
 }

@@ -1,7 +1,9 @@
 //! The commands, a module each, and what several of them do alike.
 
+pub(crate) mod chat;
 pub(crate) mod detokenize;
 pub(crate) mod embed;
+pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod models;
 pub(crate) mod parity;
