@@ -217,7 +217,7 @@ pub(crate) struct Tile<T> {
 /// # Safety
 /// As [`tile`], but `c` needs `cols` columns only.
 #[inline(always)]
-pub(crate) unsafe fn ragged_tile<S: Simd, T: Load>(s: S, task: Tile<T>, rows: usize, panels: usize, cols: usize) {
+unsafe fn ragged_tile<S: Simd, T: Load>(s: S, task: Tile<T>, rows: usize, panels: usize, cols: usize) {
     let width = panels * S::PANEL;
     if cols == width {
         // SAFETY: the caller's.

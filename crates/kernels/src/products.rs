@@ -1,11 +1,11 @@
 //! How is a product computed with weights in the blocks of their file? Exactly: some rows of the weights are decoded
-//! into a panel in the L1, and the tiles of the f32 matmul run over all rows of x, which spreads the decoding's cost. Or in
+//! into panels in the L2, and the tiles of the f32 matmul run over all rows of x, which spreads the decoding's cost. Or in
 //! integers, for few rows, reading the weights once.
 
 use std::ops::Range;
 
 use crate::blocks::GROUP;
-use crate::matmul::{Begin, Finish, Tile, even_part, ragged_tile};
+use crate::matmul::{Begin, Finish, Tile, even_part, panels_at_once, tile};
 use crate::quant::{MOST_ABREAST, Quant};
 use crate::scalar_decoder::scale_of;
 use crate::{AttendScratch, Blocks, Epilogue, QuantizedRows, Rows, Window};
@@ -14,6 +14,12 @@ use crate::{AttendScratch, Blocks, Epilogue, QuantizedRows, Rows, Window};
 const DEPTH: usize = 256;
 /// Rows that are decoded together and transposed into the panel.
 const LANES: usize = 8;
+/// Panels that are decoded before x is walked over them: what stays in the L2 beside a block of x.
+const PANELS: usize = 8;
+/// Numbers in a row of the widest panel.
+const WIDEST_PANEL: usize = 32;
+/// Rows of x that are taken over all decoded panels together, a multiple of every tile's.
+const BLOCK: usize = 132;
 
 #[inline(always)]
 pub(crate) fn matmul_blocks<S: Quant>(
@@ -29,38 +35,64 @@ pub(crate) fn matmul_blocks<S: Quant>(
     if rows == 0 {
         return;
     }
-    let (panel, decoded) = scratch.take(DEPTH * (S::PANEL + LANES)).split_at_mut(DEPTH * S::PANEL);
-    for at in (0..outs.len()).step_by(S::PANEL) {
-        let cols = S::PANEL.min(outs.len() - at);
+    let side = panels_at_once(rows);
+    let (panel_numbers, width) = (DEPTH * S::PANEL, PANELS * S::PANEL);
+    let mut parts = scratch.take(PANELS * panel_numbers + DEPTH * LANES + rows * width);
+    let mut part = |len: usize| parts.split_off_mut(..len).expect("the sum of all parts");
+    // The sums of all rows over the decoded panels lie together, where rows of y may be an unlucky distance apart.
+    let (panels, decoded, sums) = (part(PANELS * panel_numbers), part(DEPTH * LANES), part(rows * width));
+    for at in (0..outs.len()).step_by(width) {
+        let cols = width.min(outs.len() - at);
         let first = outs.start + at;
-        // The bias, padded to a panel.
-        let mut bias = [0f32; 2 * 16];
+        let count = cols.div_ceil(S::PANEL);
+        // The bias, padded to whole panels.
+        let mut bias = [0f32; PANELS * WIDEST_PANEL];
         if let Some(all) = epilogue.bias {
             bias[..cols].copy_from_slice(&all[first..first + cols]);
         }
         let mut start = 0;
         loop {
             let depth = DEPTH.min(ins - start);
-            unpack(s, w, first..first + cols, start..start + depth, panel, decoded);
-            let begin = if start == 0 { Begin::Row(bias.as_ptr()) } else { Begin::Sums };
-            let mut row = 0;
-            while row < rows {
-                let count = even_part(rows - row, S::TILE);
-                // SAFETY: row < x.rows() and start ≤ x.cols() = ins.
-                let a = unsafe { x.as_ptr().add(row * x.stride() + start) };
-                // SAFETY: row < y.rows() and at < y.cols().
-                let c = unsafe { y.as_mut_ptr().add(row * y.stride() + at) };
-                let task =
-                    Tile { a, a_row: x.stride(), b: panel.as_ptr(), b_panel: 0, depth, c, c_row: y.stride(), begin };
-                // SAFETY: x has `count` rows below a and `depth` columns right of it; the panel has `depth` rows; y has
-                // `count` rows and `cols` columns at c, which nobody else can reach; the bias has a panel's columns.
-                unsafe { ragged_tile(s, task, count, 1, cols) };
-                row += count;
+            for (i, panel) in panels.chunks_exact_mut(panel_numbers).take(count).enumerate() {
+                let from = first + i * S::PANEL;
+                unpack(s, w, from..(first + cols).min(from + S::PANEL), start..start + depth, panel, decoded);
+            }
+            for top in (0..rows).step_by(BLOCK) {
+                let bottom = rows.min(top + BLOCK);
+                let mut panel = 0;
+                while panel < count {
+                    let abreast = if panel + side <= count { side } else { 1 };
+                    // SAFETY: the bias has a number for each column of the panels.
+                    let bias = unsafe { bias.as_ptr().add(panel * S::PANEL) };
+                    let mut row = top;
+                    while row < bottom {
+                        let height = even_part(bottom - row, S::TILE);
+                        let task = Tile {
+                            // SAFETY: row < x.rows() and start ≤ x.cols() = ins.
+                            a: unsafe { x.as_ptr().add(row * x.stride() + start) },
+                            a_row: x.stride(),
+                            b: panels[panel * panel_numbers..].as_ptr(),
+                            b_panel: panel_numbers,
+                            depth,
+                            c: sums[row * width + panel * S::PANEL..].as_mut_ptr(),
+                            c_row: width,
+                            begin: if start == 0 { Begin::Row(bias) } else { Begin::Sums },
+                        };
+                        // SAFETY: x has `height` rows below a and `depth` columns right of it; each of the panels abreast
+                        // has `depth` rows; the sums have `height` rows of all panels from c on; so has the bias one.
+                        unsafe { tile(s, task, height, abreast) };
+                        row += height;
+                    }
+                    panel += abreast;
+                }
             }
             start += depth;
             if start >= ins {
                 break;
             }
+        }
+        for (row, sums) in sums.chunks_exact(width).enumerate() {
+            y.row_mut(row)[at..at + cols].copy_from_slice(&sums[..cols]);
         }
     }
     finish(s, y, epilogue);
