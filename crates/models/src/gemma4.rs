@@ -54,7 +54,9 @@ struct Layer {
     rotary: (usize, Rope),
     query: Linear,
     query_norm: Norm,
-    keys: Keys,
+    keys: Option<Keys>,
+    /// The layer whose keys and values it reads: itself, if it has any.
+    source: usize,
     output: Linear,
     attended_norm: Norm,
     network_norm: Norm,
@@ -65,12 +67,13 @@ struct Layer {
     scale: f32,
 }
 
-/// Where a layer's keys and values come from.
-enum Keys {
-    /// Its own projections; without one for values, these are the keys before their norm.
-    Own { key: Linear, value: Option<Linear>, key_norm: Norm, value_norm: Norm },
-    /// Those of an earlier layer.
-    Of(usize),
+/// Projections to keys and values.
+struct Keys {
+    key: Linear,
+    /// Without one, values are the keys before their norm.
+    value: Option<Linear>,
+    key_norm: Norm,
+    value_norm: Norm,
 }
 
 /// What a layer does with its own input.
@@ -89,8 +92,8 @@ impl Model for Gemma4 {
 
     fn states(&self) -> Vec<LayerState> {
         let state = |layer: &Layer| match layer.keys {
-            Keys::Of(owner) => LayerState::Shared(owner),
-            Keys::Own { .. } => kept(&layer.attention).expect("its tokens do not look ahead"),
+            None => LayerState::Shared(layer.source),
+            Some(_) => kept(&layer.attention).expect("its tokens do not look ahead"),
         };
         self.layers.iter().map(state).collect()
     }
@@ -135,17 +138,13 @@ impl Layer {
     fn attend(&self, cx: &Forward, index: usize, x: &Act, angles: &[Act], kv: &mut [Option<(Act, Act)>]) -> Act {
         let (angles, rope) = (&angles[self.rotary.0], self.rotary.1);
         let q = cx.ops.rope(cx.ops.norm(&cx.linear(x, &self.query), &self.query_norm), angles, rope);
-        let source = match &self.keys {
-            Keys::Of(owner) => *owner,
-            Keys::Own { key, value, key_norm, value_norm } => {
-                let k = cx.linear(x, key);
-                let v = value.as_ref().map_or_else(|| k.clone(), |value| cx.linear(x, value));
-                let k = cx.ops.rope(cx.ops.norm(&k, key_norm), angles, rope);
-                kv[index] = Some((k, cx.ops.norm(&v, value_norm)));
-                index
-            }
-        };
-        let (k, v) = kv[source].as_ref().expect("an earlier layer has keys and values of its own");
+        if let Some(Keys { key, value, key_norm, value_norm }) = &self.keys {
+            let k = cx.linear(x, key);
+            let v = value.as_ref().map_or_else(|| k.clone(), |value| cx.linear(x, value));
+            let k = cx.ops.rope(cx.ops.norm(&k, key_norm), angles, rope);
+            kv[index] = Some((k, cx.ops.norm(&v, value_norm)));
+        }
+        let (k, v) = kv[self.source].as_ref().expect("an earlier layer has keys and values of its own");
         cx.attend_layer(index, &q, k, v, &self.attention)
     }
 }
@@ -198,8 +197,9 @@ struct Plan {
     kv_heads: usize,
     head_dim: usize,
     inner: usize,
+    index: usize,
     /// The layer whose keys and values it reads.
-    owner: Option<usize>,
+    source: usize,
 }
 
 fn plans(text: &Config, shape: &Shape) -> Result<Vec<Plan>> {
@@ -238,7 +238,8 @@ fn plans(text: &Config, shape: &Shape) -> Result<Vec<Plan>> {
             return Err(text.wrong("num_kv_shared_layers", format!("a \"{kind}\" layer before the layers that share")));
         }
         let inner = if wide && shares { 2 * inner } else { inner };
-        plans.push(Plan { kind, kv_heads, head_dim, inner, owner: owner.filter(|_| shares) });
+        let source = owner.filter(|_| shares).unwrap_or(i);
+        plans.push(Plan { kind, kv_heads, head_dim, inner, index: i, source });
     }
     Ok(plans)
 }
@@ -290,24 +291,22 @@ impl Layer {
         input: Option<LayerInput>,
         eps: f64,
     ) -> Result<Layer> {
-        let (hidden, heads, &Plan { kind, kv_heads, head_dim, inner, owner }) = (shape.hidden, shape.heads, plan);
+        let (hidden, heads, &Plan { kind, kv_heads, head_dim, inner, index, source }) =
+            (shape.hidden, shape.heads, plan);
         let full = kind == "full_attention";
         let bias = Bias::from(text.flag_or("attention_bias", false)?);
         let norm = |name, width| layer.rms_norm(name, width, eps, 0.0);
         let linear = |name, outputs, inputs, bias| layer.linear(name, outputs, inputs, bias);
-        let keys = match owner {
-            Some(owner) => Keys::Of(owner),
-            None => {
-                let is_key = full && text.flag_or("attention_k_eq_v", false)?;
-                let projection = |name| linear(name, kv_heads * head_dim, hidden, bias);
-                let ones = layer.computed("v_norm.ones", vec![1.0; head_dim])?;
-                Keys::Own {
-                    key: projection("self_attn.k_proj")?,
-                    value: (!is_key).then(|| projection("self_attn.v_proj")).transpose()?,
-                    key_norm: norm("self_attn.k_norm", head_dim)?,
-                    value_norm: Norm { kind: NormKind::Rms, weight: ones, bias: None, eps: eps as f32 },
-                }
-            }
+        let keys = || {
+            let projection = |name| linear(name, kv_heads * head_dim, hidden, bias);
+            let is_key = full && text.flag_or("attention_k_eq_v", false)?;
+            let ones = layer.computed("v_norm.ones", vec![1.0; head_dim])?;
+            Ok::<_, ModelError>(Keys {
+                key: projection("self_attn.k_proj")?,
+                value: (!is_key).then(|| projection("self_attn.v_proj")).transpose()?,
+                key_norm: norm("self_attn.k_norm", head_dim)?,
+                value_norm: Norm { kind: NormKind::Rms, weight: ones, bias: None, eps: eps as f32 },
+            })
         };
         let window = (!full).then(|| text.size_or("sliding_window", MAX_POSITIONS, 512)).transpose()?;
         let mask = causal(window);
@@ -319,7 +318,8 @@ impl Layer {
             rotary: (rotary, rotaries[rotary].rope),
             query: linear("self_attn.q_proj", heads * head_dim, hidden, bias)?,
             query_norm: norm("self_attn.q_norm", head_dim)?,
-            keys,
+            keys: (source == index).then(keys).transpose()?,
+            source,
             output: linear("self_attn.o_proj", hidden, heads * head_dim, bias)?,
             attended_norm: norm("post_attention_layernorm", hidden)?,
             network_norm: norm("pre_feedforward_layernorm", hidden)?,

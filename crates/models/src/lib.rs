@@ -43,6 +43,6 @@ pub use blocks::{Classifier, LanguageHead};
 pub use config::Config;
 pub use error::{ModelError, Result};
 pub use loader::{Bias, Loader};
-pub use model::{Forward, Model, Place, Shape};
+pub use model::{Forward, Model, Place, Shape, Trace};
 pub use rotary::Asked;
 pub use state::{Caches, LayerCache, LayerState};

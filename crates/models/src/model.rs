@@ -52,6 +52,9 @@ pub enum Place {
     Norm,
 }
 
+/// Looks at the rows of a forward pass, `[tokens, hidden]`.
+pub type Trace<'a> = &'a (dyn Fn(Place, &Act) + Sync);
+
 /// What a forward pass runs on. Models reach weights through its methods, so that what hooks into a matrix multiplication
 /// or an attention has one place to do so.
 pub struct Forward<'a> {
@@ -61,8 +64,8 @@ pub struct Forward<'a> {
     pub batch: &'a Batch,
     /// What the batch's pasts left, and where its tokens leave theirs.
     pub caches: Option<&'a Caches>,
-    /// Called by decoders with their intermediate rows, `[tokens, hidden]`; to keep one, clone it.
-    pub trace: Option<&'a (dyn Fn(Place, &Act) + Sync)>,
+    /// Called by decoders with their intermediate rows; to keep some, clone them.
+    pub trace: Option<Trace<'a>>,
 }
 
 impl<'a> Forward<'a> {

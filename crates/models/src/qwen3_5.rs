@@ -188,6 +188,6 @@ fn experts(text: &Config, layer: &Loader, hidden: usize) -> Result<Network> {
         routing: Routing { active, renormalize: true },
         experts,
         kind,
-        shared: Some(shared),
+        shared: Some(Box::new(shared)),
     }))
 }

@@ -15,7 +15,7 @@ pub struct Mixture {
     /// The activation of their gates.
     pub kind: Activation,
     /// The expert that every token asks.
-    pub shared: Option<SharedExpert>,
+    pub shared: Option<Box<SharedExpert>>,
 }
 
 /// An expert that every token asks, with a gate of its own.
