@@ -10,7 +10,7 @@ use crate::quant::{MOST_ABREAST, Quant};
 use crate::scalar_decoder::scale_of;
 use crate::{AttendScratch, Blocks, Epilogue, QuantizedRows, Rows, Window};
 
-/// Numbers of a row that are decoded at once: whole blocks of every format.
+/// Most numbers of a row that are decoded at once: whole blocks of every format.
 const DEPTH: usize = 256;
 /// Rows that are decoded together and transposed into the panel.
 const LANES: usize = 8;
@@ -36,6 +36,8 @@ pub(crate) fn matmul_blocks<S: Quant>(
         return;
     }
     let side = panels_at_once(rows);
+    // Depths of nearly the same length, whole blocks each.
+    let most = ins.div_ceil(ins.div_ceil(DEPTH).max(1)).next_multiple_of(w.format().block().max(8));
     let (panel_numbers, width) = (DEPTH * S::PANEL, PANELS * S::PANEL);
     let mut parts = scratch.take(PANELS * panel_numbers + DEPTH * LANES + rows * width);
     let mut part = |len: usize| parts.split_off_mut(..len).expect("the sum of all parts");
@@ -52,7 +54,7 @@ pub(crate) fn matmul_blocks<S: Quant>(
         }
         let mut start = 0;
         loop {
-            let depth = DEPTH.min(ins - start);
+            let depth = most.min(ins - start);
             for (i, panel) in panels.chunks_exact_mut(panel_numbers).take(count).enumerate() {
                 let from = first + i * S::PANEL;
                 unpack(s, w, from..(first + cols).min(from + S::PANEL), start..start + depth, panel, decoded);
