@@ -150,8 +150,9 @@ fn build(config: Config, checkpoint: &Checkpoint, ops: &dyn Ops, generates: bool
     Ok(Loaded { model, classifier, head, labels, unused: unused.map(str::to_owned).collect(), config })
 }
 
-/// Saved by some versions of the reference, read by none.
+/// Saved by some versions of the reference, read by none; or, of GGUF files, in their configuration already.
 fn harmless(name: &str) -> bool {
-    let buffer = ["position_ids", "token_type_ids", "inv_freq"].iter().any(|end| name.ends_with(end));
+    let buffer =
+        ["position_ids", "token_type_ids", "inv_freq", "rope_freqs.weight"].iter().any(|end| name.ends_with(end));
     buffer || name.split('.').any(|part| part == "pooler")
 }

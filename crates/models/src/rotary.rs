@@ -204,6 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn factors_divide_the_frequencies_of_their_pairs() {
+        let factors =
+            |factors| rotary(json!({"rope_parameters": {"rope_type": "freq_factors", "rope_freq_factors": factors}}));
+        let got = factors(json!([1.0, 2.0, 4.0, 8.0])).unwrap().0.frequencies;
+        let plain = Rotary::plain(8, 8, 10_000.0).frequencies;
+        assert_eq!(got, [plain[0], plain[1] / 2.0, plain[2] / 4.0, plain[3] / 8.0]);
+        for wrong in [json!(null), json!([1.0]), json!([1.0, 0.0, 1.0, 1.0]), json!([1, "2", 3, 4])] {
+            let text = factors(wrong).unwrap_err().to_string();
+            assert!(text.ends_with("expected 4 positive numbers"), "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_not_built_is_named() {
         let refused = |config| rotary(config).unwrap_err().to_string();
         let text = refused(json!({"rope_scaling": {"type": "longrope", "factor": 4.0}}));
