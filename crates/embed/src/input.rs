@@ -52,8 +52,8 @@ impl Inputs {
                 (Sequence::from(ids), removed)
             }
             Some(second) => {
-                let encoding = self.tokenizer.encode_with(first, Some(second), &options)?;
-                (Sequence { ids: encoding.ids, types: encoding.type_ids }, encoding.removed)
+                let pair = self.tokenizer.encode_pair_ids_with(first, second, &options)?;
+                (Sequence { ids: pair.ids, types: pair.type_ids }, pair.removed)
             }
         };
         let (tokens, window) = (sequence.ids.len(), self.window);

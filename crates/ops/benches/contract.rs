@@ -12,7 +12,8 @@ fn main() {
             if isa == Isa::Scalar && case.large {
                 continue;
             }
-            let ops = Cpu::new(&CpuOptions { isa: Some(isa), ..CpuOptions::default() }).expect("an available instruction set");
+            let ops = Cpu::new(&CpuOptions { isa: Some(isa), ..CpuOptions::default() })
+                .expect("an available instruction set");
             let run = case.prepare(&ops);
             run(&ops);
             let mut seconds: Vec<f64> = Vec::new();

@@ -5,7 +5,8 @@ use lattice_ops::{Cpu, CpuOptions, Deferred, Isa, Ops};
 use std::sync::Arc;
 
 fn cpu(isa: Isa, threads: usize) -> Cpu {
-    Cpu::new(&CpuOptions { threads: Some(threads), isa: Some(isa), ..CpuOptions::default() }).expect("an available instruction set")
+    Cpu::new(&CpuOptions { threads: Some(threads), isa: Some(isa), ..CpuOptions::default() })
+        .expect("an available instruction set")
 }
 
 fn result(case: &Case, ops: &dyn Ops) -> Vec<f32> {
