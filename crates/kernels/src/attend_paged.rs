@@ -150,6 +150,17 @@ const fn most_rows<S: Simd>() -> usize {
     if fit < S::TILE { fit } else { S::TILE }
 }
 
+/// Does a tile of scores fit the registers? Several panels abreast give sums enough to hide the latency of one.
+const fn is_score_tile<S: Simd>(rows: usize, panels: usize) -> bool {
+    let sums = if S::LANES == 8 { 8 } else { 16 };
+    rows <= most_rows::<S>() && (panels == 1 || rows * panels * KEYS_ABREAST <= sums * S::LANES)
+}
+
+/// Does a tile of values fit the registers?
+const fn is_value_tile<S: Simd>(rows: usize, _vectors: usize) -> bool {
+    rows <= most_rows::<S>()
+}
+
 /// The keys of the block that the query sees, counted from the block's start.
 fn visible(task: &PagedAttend<'_>, query: usize, block: &Range<usize>) -> Range<usize> {
     let visible = task.mask.visible(task.past + query, block.end);
@@ -175,10 +186,10 @@ fn at_block(task: &PagedAttend<'_>, page: usize, at: usize, first: usize) -> usi
 
 /// `$tile::<S, T, rows, side>` for the rows and the side that are asked for; other pairs do not occur.
 macro_rules! pick {
-    ($tile:ident, $s:ident, $T:ident, $rows:expr, $side:expr, $args:tt; $($r:literal x $side_:literal),*) => {
+    ($tile:ident, $s:ident, $T:ident, $rows:expr, $side:expr, $fits:expr, $args:tt; $($r:literal x $side_:literal),*) => {
         match ($rows, $side) {
-            // SAFETY: the caller's.
-            $(($r, $side_) if $r <= most_rows::<S>() => unsafe { $tile::<S, $T, $r, $side_>$args },)*
+            // SAFETY: as said where the macro is used.
+            $(($r, $side_) if $fits($r, $side_) => unsafe { $tile::<S, $T, $r, $side_>$args },)*
             (rows, side) => unreachable!("tile of {rows} rows and {side} abreast"),
         }
     };
@@ -189,21 +200,19 @@ macro_rules! pick {
 fn score<S: Simd, T: Load>(s: S, q: &[f32], dim: usize, k: &[T], scores: &mut [f32]) {
     let (rows, panels) = (q.len() / dim, k.len() / (dim * KEYS_ABREAST));
     assert!(rows > 0 && (rows - 1) * KEYS + panels * KEYS_ABREAST <= scores.len());
-    let most = match rows {
-        1 => 4,
-        2 => 2,
-        _ => 1,
-    };
     let mut panel = 0;
     while panel < panels {
-        let side = if panel + most <= panels { most } else { 1 };
+        let fits = |&side: &usize| panel + side <= panels && is_score_tile::<S>(rows, side);
+        let side = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
         // SAFETY: k has `side` panels from here on, of `dim` rows each.
         let k = unsafe { k.as_ptr().add(panel * dim * KEYS_ABREAST) };
         // SAFETY: scores has `rows` rows of KEYS, the last of which has all panels.
         let to = unsafe { scores.as_mut_ptr().add(panel * KEYS_ABREAST) };
-        // The tile reads `rows` rows of q, of `dim` numbers.
-        pick!(score_tile, s, T, rows, side, (s, q.as_ptr(), dim, k, to);
-            1 x 4, 2 x 2, 1 x 1, 2 x 1, 3 x 1, 4 x 1, 5 x 1, 6 x 1, 7 x 1, 8 x 1, 9 x 1, 10 x 1, 11 x 1, 12 x 1);
+        // Besides these, a tile reads `rows` rows of `dim` numbers of q.
+        pick!(score_tile, s, T, rows, side, is_score_tile::<S>, (s, q.as_ptr(), dim, k, to);
+            1 x 8, 2 x 8, 1 x 4, 2 x 4, 3 x 4, 4 x 4,
+            1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2, 7 x 2, 8 x 2,
+            1 x 1, 2 x 1, 3 x 1, 4 x 1, 5 x 1, 6 x 1, 7 x 1, 8 x 1, 9 x 1, 10 x 1, 11 x 1, 12 x 1);
         panel += side;
     }
 }
@@ -291,7 +300,7 @@ fn add_values<S: Simd, T: Load>(s: S, scores: &[f32], rows: usize, v: &[T], sums
             // SAFETY: as above, for the last `left` columns.
             return unsafe { add_columns(s, scores.as_ptr(), rows, keys, v, sums, dim, left) };
         };
-        pick!(value_tile, s, T, rows, side, (s, scores.as_ptr(), keys, v, sums, dim);
+        pick!(value_tile, s, T, rows, side, is_value_tile::<S>, (s, scores.as_ptr(), keys, v, sums, dim);
             1 x 8, 2 x 4, 3 x 3,
             1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2, 7 x 2, 8 x 2, 9 x 2, 10 x 2, 11 x 2, 12 x 2,
             1 x 1, 2 x 1, 3 x 1, 4 x 1, 5 x 1, 6 x 1, 7 x 1, 8 x 1, 9 x 1, 10 x 1, 11 x 1, 12 x 1);
