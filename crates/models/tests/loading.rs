@@ -65,7 +65,8 @@ impl Saved {
 
 /// Bits of the hidden states of a few tokens.
 fn hidden(loaded: &Loaded) -> Vec<u32> {
-    let batch = Batch::new(&[vec![5, 9, 100, 7, 30], vec![8]]).unwrap();
+    let last = loaded.model.shape().vocab as u32 - 1;
+    let batch = Batch::new(&[vec![5, 9, last.min(100), 7, 30], vec![8]]).unwrap();
     loaded.model.shape().check(&batch).unwrap();
     let hidden = Forward::new(&*CPU, &batch).run(&*loaded.model);
     CPU.read(&hidden).unwrap().into_iter().map(f32::to_bits).collect()
@@ -343,6 +344,38 @@ fn a_language_model_has_a_head_unless_its_trunk_was_saved_or_asked_for() {
     let scored = json!({"architectures": ["Qwen3ForSequenceClassification"]});
     let text = Saved::of("qwen3_biases").with(scored).refused();
     assert!(text.starts_with("config.json: architectures is [\"Qwen3ForSequenceClassification\"], which is not built"));
+}
+
+#[test]
+fn a_gguf_file_gives_the_rows_of_the_directory_that_it_was_made_of() {
+    let mut failures = Vec::new();
+    for entry in std::fs::read_dir(golden("gguf_names")).unwrap() {
+        let dir = entry.unwrap().path();
+        let case = dir.file_name().unwrap().to_str().unwrap().to_owned();
+        let (saved, file) = match (load(dir.join("model.safetensors"), &*CPU), load(dir.join("model.gguf"), &*CPU)) {
+            (Ok(saved), Ok(file)) => (saved, file),
+            (Err(ModelError::Architecture { .. }), Err(ModelError::Architecture { .. })) => continue,
+            (saved, file) => {
+                failures.push(format!("{case}: {:?} {:?}", saved.err(), file.err()));
+                continue;
+            }
+        };
+        let floats = |loaded: &Loaded| hidden(loaded).into_iter().map(f32::from_bits).collect::<Vec<_>>();
+        let (ours, theirs) = (floats(&file), floats(&saved));
+        // Rounded to 8 bits, a router may choose another expert for a row.
+        let (tolerance, spared) = if case.ends_with("q8_0") { (0.06, 1) } else { (1e-5, 0) };
+        let most = theirs.iter().fold(0f32, |m, x| m.max(x.abs()));
+        let cols = saved.model.shape().hidden;
+        let off = |(a, b): (&[f32], &[f32])| !a.iter().zip(b).all(|(a, b)| (a - b).abs() <= tolerance * most);
+        let off = ours.chunks_exact(cols).zip(theirs.chunks_exact(cols)).filter(|rows| off(*rows)).count();
+        if off > spared {
+            failures.push(format!("{case}: {off} rows differ"));
+        }
+        if file.model.shape().max_positions < saved.model.shape().max_positions || !file.unused.is_empty() {
+            failures.push(format!("{case}: {:?}, unused {:?}", file.model.shape(), file.unused));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
