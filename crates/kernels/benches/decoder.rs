@@ -8,7 +8,7 @@ mod clock;
 
 use std::hint::black_box;
 
-use clock::now;
+use clock::best;
 
 use lattice_kernels::{
     AttendScratch, Blocks, DeltaRows, Epilogue, Isa, Kernels, KvPage, KvSlice, Mask, PagedAttend, QuantizedRows, Rows,
@@ -149,13 +149,7 @@ impl Bench {
         if !name.contains(&self.filter) {
             return;
         }
-        let (begin, mut least, mut runs) = (now(), f64::INFINITY, 0);
-        while runs < 5 || now() - begin < 0.1 {
-            let start = now();
-            kernel();
-            least = least.min(now() - start);
-            runs += 1;
-        }
+        let least = best(&mut kernel);
         print!("{name:40} {:10.2} µs", least * 1e6);
         if flops > 0 {
             print!(" {:8.1} GFLOP/s", flops as f64 / least / 1e9);

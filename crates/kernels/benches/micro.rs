@@ -7,7 +7,7 @@ mod clock;
 
 use std::hint::black_box;
 
-use clock::now;
+use clock::best;
 
 use lattice_kernels::{
     Activation, Attend, AttendScratch, Epilogue, Isa, Kernels, Mask, Packed, RopeLayout, Rows, Stored, Window,
@@ -163,23 +163,6 @@ fn peak(kernels: &Kernels) -> f64 {
         black_box(kernels.peak(black_box(rounds)));
     });
     (2 * sums * rounds) as f64 / seconds
-}
-
-/// Seconds that a call takes, the best of many.
-fn best(kernel: &mut impl FnMut()) -> f64 {
-    kernel();
-    let start = now();
-    kernel();
-    // So many calls together that the clock's own time does not matter.
-    let calls = (20e-6 / (now() - start).max(1e-9)).ceil() as usize;
-    let (begin, mut least, mut runs) = (now(), f64::INFINITY, 0);
-    while runs < 5 || now() - begin < 0.03 {
-        let start = now();
-        (0..calls).for_each(|_| kernel());
-        least = least.min((now() - start) / calls as f64);
-        runs += 1;
-    }
-    least
 }
 
 /// At least `len` numbers.
