@@ -1,6 +1,8 @@
 //! What can be typed after `lattice`, and what happens to errors and interrupts: the frame around the commands.
 
-use crate::commands::{chat, detokenize, embed, generate, inspect, models, parity, pull, rerank, rm, tokenize};
+use crate::commands::{
+    bench, chat, detokenize, doctor, embed, generate, inspect, models, parity, ppl, pull, rerank, rm, tokenize,
+};
 use crate::error::CliError;
 use crate::interrupt;
 use crate::terminal::Terminal;
@@ -31,6 +33,9 @@ enum Command {
     Inspect(inspect::Args),
     Chat(chat::Args),
     Generate(generate::Args),
+    Ppl(ppl::Args),
+    Bench(bench::Args),
+    Doctor(doctor::Args),
     Embed(embed::Args),
     Rerank(rerank::Args),
     Tokenize(tokenize::Args),
@@ -58,6 +63,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(args, &terminal),
         Command::Chat(args) => chat::run(args, &terminal),
         Command::Generate(args) => generate::run(args, &terminal),
+        Command::Ppl(args) => ppl::run(args, &terminal),
+        Command::Bench(args) => bench::run(args, &terminal),
+        Command::Doctor(args) => doctor::run(args, &terminal),
         Command::Embed(args) => embed::run(args, &terminal),
         Command::Rerank(args) => rerank::run(args, &terminal),
         Command::Tokenize(args) => tokenize::run(args, &terminal),

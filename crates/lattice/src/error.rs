@@ -33,6 +33,8 @@ pub(crate) enum CliError {
     NoGpu,
     #[error("precision fast is not built: use exact or default")]
     NoFast,
+    #[error("no chunk would be scored: give --chunks at least 1, or leave it out")]
+    NoChunks,
     #[error("{flag} is not built yet: leave it out")]
     FlagNotBuilt { flag: &'static str },
     #[error("the model's chat template knows of no reasoning: leave --think out")]
@@ -43,10 +45,8 @@ pub(crate) enum CliError {
     NoTexts { verb: &'static str },
     #[error("{word:?} is not a token id: ids are whole numbers, separated by spaces or commas")]
     NotAnId { word: String },
-    #[error("{}: a tokenizer inside a GGUF file is not built: give a folder with tokenizer.json, or that file", path.display())]
-    GgufTokenizer { path: PathBuf },
-    #[error("{}: running a GGUF model is not built: use its checkpoint in safetensors", path.display())]
-    GgufModel { path: PathBuf },
+    #[error("{} is not a GGUF file, whatever its name says", path.display())]
+    NotGguf { path: PathBuf },
     #[error("there is nothing to inspect in {}: neither config.json, nor weights, nor a tokenizer", path.display())]
     NothingThere { path: PathBuf },
     #[error("no golden case in {}: a case is a folder with meta.json", path.display())]

@@ -94,6 +94,11 @@ pub(crate) struct Count {
 }
 
 impl Count {
+    /// Tells something else beside the bar.
+    pub(crate) fn say(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
     /// One more.
     pub(crate) fn one(&mut self) {
         self.bar.inc(1);

@@ -3,16 +3,18 @@
 use super::{is_gguf, json_line, locate};
 use crate::error::CliError;
 use crate::executor::ExecutorArgs;
+use crate::gguf_tokenizer;
 use crate::terminal::{Terminal, size, table};
 use ::embed::{Embedder, OpenOptions, Reranker, Stage};
 use ::models::{Config, ModelError, Shape};
 use hub::Located;
+use inference::{InferenceError, LanguageModel};
 use ops::Precision;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokenizer::{Special, Tokenizer};
 use weights::gguf::{self, Metadata};
 use weights::{Checkpoint, Tensor};
@@ -98,8 +100,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     let located = locate(&args.model, terminal)?;
     let path = &located.path;
     let (config, checkpoint) = (Config::read(path), Checkpoint::open(path));
-    let tokenizer =
-        if is_gguf(path) { Err(CliError::GgufTokenizer { path: path.clone() }) } else { tokenizer_of(path) };
+    let tokenizer = if is_gguf(path) { gguf_tokenizer::open(path) } else { tokenizer_of(path) };
     if config.is_err() && checkpoint.is_err() && tokenizer.is_err() {
         // A broken file is worth more words than "nothing there".
         return Err(match checkpoint {
@@ -223,10 +224,13 @@ fn describe_tokenizer(tokenizer: &Tokenizer) -> Value {
 /// Opens the model as the commands would, and tells how it will be used, or why it will not.
 fn plan(located: &Located, config: Result<Config, ModelError>, options: &OpenOptions) -> Result<Value, CliError> {
     if is_gguf(&located.path) {
-        return Err(CliError::GgufModel { path: located.path.clone() });
+        return language_plan(&located.path, options);
     }
     let config = config?;
     ::models::find(&config)?; // the better answer than what else may be missing
+    if config.architecture().ends_with("ForCausalLM") || config.architecture().ends_with("ForConditionalGeneration") {
+        return language_plan(&located.path, options);
+    }
     if config.classifies() {
         let reranker = Reranker::open(located, options)?;
         let loaded = reranker.encoder().loaded();
@@ -260,6 +264,35 @@ fn plan(located: &Located, config: Result<Config, ModelError>, options: &OpenOpt
         "prompts": modules.prompts,
         "default_prompt": modules.default_prompt,
         "unused_tensors": embedder.encoder().loaded().unused,
+    }))
+}
+
+/// What chat and generate make of it.
+fn language_plan(path: &Path, options: &OpenOptions) -> Result<Value, CliError> {
+    let ops = options.ops.clone().expect("`run` sets it");
+    let model = LanguageModel::open(path, ops)?;
+    let loaded = model.loaded();
+    let (shape_of, defaults) = (loaded.model.shape(), model.defaults().params());
+    if loaded.head.is_none() {
+        return Err(InferenceError::NoHead { architecture: shape_of.architecture }.into());
+    }
+    Ok(json!({
+        "runs": true,
+        "as": "language model",
+        "shape": shape(shape_of),
+        "window": shape_of.max_positions,
+        "chat": model.has_template(),
+        "reasoning": model.tags().map(|tags| tags.open),
+        "ends_at": model.stop_ids(),
+        "sampling": {
+            "temperature": defaults.temperature,
+            "top_k": defaults.top_k,
+            "top_p": defaults.top_p,
+            "min_p": defaults.min_p,
+            "repetition_penalty": defaults.repetition_penalty,
+        },
+        "sampling_not_built": model.defaults().not_built,
+        "unused_tensors": loaded.unused,
     }))
 }
 

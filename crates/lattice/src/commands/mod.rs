@@ -1,18 +1,22 @@
 //! The commands, a module each, and what several of them do alike.
 
+pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod detokenize;
+pub(crate) mod doctor;
 pub(crate) mod embed;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod models;
 pub(crate) mod parity;
+pub(crate) mod ppl;
 pub(crate) mod pull;
 pub(crate) mod rerank;
 pub(crate) mod rm;
 pub(crate) mod tokenize;
 
 use crate::error::CliError;
+use crate::gguf_tokenizer;
 use crate::terminal::Terminal;
 use hub::{Hub, Located};
 use serde::Serialize;
@@ -35,7 +39,7 @@ pub(crate) fn locate(model: &str, terminal: &Terminal) -> Result<Located, CliErr
 pub(crate) fn open_tokenizer(model: &str, terminal: &Terminal) -> Result<Tokenizer, CliError> {
     let path = locate(model, terminal)?.path;
     if is_gguf(&path) {
-        return Err(CliError::GgufTokenizer { path });
+        return gguf_tokenizer::open(&path);
     }
     Ok(Tokenizer::open(path)?)
 }

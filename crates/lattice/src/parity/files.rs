@@ -2,6 +2,7 @@
 //! model cache.
 
 use super::case::Stop;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,10 +17,12 @@ pub(crate) struct Files {
 }
 
 /// What tokenizers and weights are called.
-const ENDINGS: [&str; 6] = ["json", "model", "tiktoken", "txt", "gguf", "safetensors"];
+const ENDINGS: [&str; 7] = ["jinja", "json", "model", "tiktoken", "txt", "gguf", "safetensors"];
 /// Larger files are weights that no case is about.
 const MAX_BYTES: u64 = 4 << 30;
 const MAX_DEPTH: usize = 12;
+/// Larger files hold no chat template.
+const MAX_TEMPLATE_FILE: u64 = 16 << 20;
 
 impl Files {
     /// Files below these folders; nothing is read yet.
@@ -43,6 +46,26 @@ impl Files {
             .ok_or_else(|| Stop::Skipped(format!("file SHA-256 {sha256} not found: name its folder with --files DIR")))
     }
 
+    /// The chat template with this checksum: of a tokenizer_config.json, or a file of its own (chat_template.jinja).
+    pub(crate) fn template(&self, sha256: &str) -> Result<String, Stop> {
+        let mut files = Vec::new();
+        self.folders.iter().for_each(|folder| walk(folder, MAX_DEPTH, &mut files));
+        let is = |path: &Path, name: &str| path.file_name().is_some_and(|n| n == name);
+        let mut templates = files.iter().filter(|(bytes, _)| *bytes <= MAX_TEMPLATE_FILE).filter_map(|(_, path)| {
+            let text = || std::fs::read_to_string(path).ok();
+            if is(path, "chat_template.jinja") {
+                return text();
+            }
+            let config: Value =
+                is(path, "tokenizer_config.json").then(text)?.and_then(|t| serde_json::from_str(&t).ok())?;
+            config["chat_template"].as_str().map(str::to_owned)
+        });
+        let same = |text: &String| hex(Sha256::digest(text.as_bytes()).as_slice()).eq_ignore_ascii_case(sha256);
+        templates.find(same).ok_or_else(|| {
+            Stop::Skipped(format!("chat template SHA-256 {sha256} not found: name its folder with --files DIR"))
+        })
+    }
+
     fn hash(&self, path: &Path) -> Option<String> {
         let mut hashes = self.hashes.borrow_mut();
         hashes.entry(path.to_owned()).or_insert_with(|| hash(path).ok()).clone()
@@ -64,11 +87,15 @@ fn walk(dir: &Path, depth: usize, found: &mut Vec<(u64, PathBuf)>) {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn hash(path: &Path) -> std::io::Result<String> {
     let (mut file, mut sha, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok(sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+            0 => return Ok(hex(sha.finalize().as_slice())),
             n => sha.update(&buffer[..n]),
         }
     }

@@ -5,11 +5,14 @@
 //! silence: what is not computed fails, what is not built is refused by name, what lacks its files is skipped by name.
 
 mod case;
+mod causal;
 mod compare;
 mod files;
+mod generation;
 mod ggml;
 mod sampling;
 mod sentences;
+mod templates;
 mod tokenizers;
 mod tokens;
 
@@ -32,9 +35,16 @@ type Run = fn(&Case, &Context) -> Result<Outputs, Stop>;
 const FAMILIES: &[(&[&str], Run)] = &[
     (&["bert", "roberta", "xlm_roberta", "distilbert", "mpnet", "nomic_bert", "modernbert", "encoder"], tokens::run),
     (&["cross_encoder", "qwen3_embedding", "gemma3_embedding"], tokens::run),
+    (
+        &["llama", "mistral", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "gemma2", "gemma3", "gemma4", "causal_lm"],
+        causal::run,
+    ),
+    (&["gguf"], causal::run_gguf),
+    (&["real_generation"], generation::run),
     (&["sentence_transformers"], sentences::run),
     (&["real_embedding"], sentences::run_real),
     (&["tokenizers"], tokenizers::run),
+    (&["chat_templates"], templates::run),
     (&["ggml"], ggml::run),
     (&["sampling"], sampling::run),
 ];

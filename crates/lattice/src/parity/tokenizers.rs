@@ -6,6 +6,7 @@
 use super::case::{self, Case, Stop};
 use super::{Context, Outputs, Row};
 use crate::commands::is_gguf;
+use crate::gguf_tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -103,7 +104,7 @@ fn one(case: &Case, file: &Path, texts: &[String], cx: &Context) -> Result<(Diff
 impl Golden {
     fn open(&self, path: &Path) -> Result<Tokenizer, Stop> {
         if is_gguf(path) {
-            return Err(Stop::Refused("a tokenizer inside a GGUF file is not built yet".into()));
+            return gguf_tokenizer::open(path).map_err(Stop::failed);
         }
         if self.library == "tiktoken" {
             let pattern = self.split_pattern.clone();
