@@ -13,11 +13,13 @@ use weights::{Format, Tensor};
 const TILE_ROWS: usize = 96;
 /// Tiles are cut at multiples of this many rows: what micro-kernels compute at once (6 on AVX2, 12 on AVX-512).
 const ROWS_TOGETHER: usize = 12;
-/// Output features of a tile of weights in blocks: what is decoded at once.
+/// Panels of weights in blocks that a product in float32 decodes at once.
+const PANELS_TOGETHER: usize = 8;
+/// Output features of a tile where products are in integers.
 const OUTS_TOGETHER: usize = 16;
 /// At the default precision, products of more rows than this are in float32: decoding then costs less than the
 /// integers save.
-const INTEGER_ROWS: usize = 8;
+const INTEGER_ROWS: usize = 16;
 /// Products with less arithmetic are not worth waking a thread for.
 const SERIAL_PRODUCTS: usize = 100_000;
 
@@ -113,10 +115,11 @@ impl Cpu {
 
     fn blocks(&self, x: Rows<'_>, w: &Blocks<'_>, out: Window<'_>, epilogue: Epilogue<'_>) {
         let rows = x.rows();
-        let wide = w.outs().div_ceil(self.tasks(rows * w.outs() * w.ins())).next_multiple_of(OUTS_TOGETHER);
-        let tiles = tiles(out, rows.max(1), wide);
         let integer =
             self.precision != Precision::Exact && rows <= INTEGER_ROWS && self.kernels.supports(w.format()).dot;
+        let together = if integer { OUTS_TOGETHER } else { PANELS_TOGETHER * self.kernels.panel_width() };
+        let wide = w.outs().div_ceil(self.tasks(rows * w.outs() * w.ins())).next_multiple_of(together);
+        let tiles = tiles(out, rows.max(1), wide);
         if !integer {
             return self.each(tiles, |tile| {
                 let epilogue = epilogue_of(&epilogue, &tile);
