@@ -2,7 +2,10 @@
 //!
 //! [`load`] reads a model directory, picks its row of [`ARCHITECTURES`], checks every tensor's shape and uploads it to an
 //! executor. What it gives back is a [`Model`], rows in and rows out, that does not know which executor that is; a
-//! checkpoint for sequence classification has a [`Classifier`] on top.
+//! checkpoint for sequence classification has a [`Classifier`] on top, a language model a [`LanguageHead`].
+//!
+//! A decoder's layers say what they keep of a sequence ([`Model::states`]); with room for it ([`Caches`]) sequences go on
+//! where they were ([`Batch::push_after`], [`Forward::cached`]).
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
