@@ -55,6 +55,12 @@ pub enum InferenceError {
     /// A model that is not made for conversations.
     #[error("the model has no chat template: use generate for a raw continuation, or an instruct model for a chat")]
     NoTemplate,
+    /// A file of weights only.
+    #[error("{} holds no tokenizer: give the folder that it lies in", path.display())]
+    NoTokenizer {
+        /// The file.
+        path: std::path::PathBuf,
+    },
     /// A text cannot go on.
     #[error("generation failed: {reason}")]
     Failed {
@@ -117,7 +123,7 @@ impl Encoder {
 
     /// Loads the model of a directory.
     pub fn open(dir: impl AsRef<Path>, ops: Arc<dyn Ops>) -> Result<Encoder, InferenceError> {
-        Ok(Encoder { loaded: models::load(dir, &*ops)?, ops })
+        Ok(Encoder { loaded: models::load_trunk(dir, &*ops)?, ops })
     }
 
     /// The model's sizes.

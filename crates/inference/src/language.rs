@@ -48,13 +48,9 @@ impl LanguageModel {
             let loaded = models::load(path, &*ops)?;
             return LanguageModel::new(loaded, Tokenizer::open(path)?, defaults, settings, ops);
         }
-        let file = Checkpoint::open(path).map_err(models::ModelError::from)?;
-        let view = file.as_hugging_face().map_err(models::ModelError::from)?;
-        let config = Config::from_json(view.config.to_string().as_bytes());
-        let config = config.map_err(|reason| models::ModelError::NotJson { path: path.to_owned(), reason })?;
-        let loaded = models::load_checkpoint(config, &view.checkpoint, &*ops)?;
-        let metadata = file.metadata().expect("a file that has a view as a directory has metadata");
-        let tokenizer = Tokenizer::from_gguf(&vocabulary(Vocab::read(metadata).map_err(models::ModelError::from)?))?;
+        let (config, checkpoint) = models::open(path)?;
+        let tokenizer = tokenizer_in(&checkpoint)?;
+        let loaded = models::load_checkpoint(config, &checkpoint, &*ops)?;
         LanguageModel::new(loaded, tokenizer, SamplingDefaults::default(), InferenceConfig::default(), ops)
     }
 
@@ -182,9 +178,18 @@ fn eos_of(config: &Config) -> Vec<u32> {
     }
 }
 
-/// The vocabulary of a GGUF file as the tokenizer takes it.
-fn vocabulary(v: Vocab) -> GgufVocab {
-    GgufVocab {
+/// The tokenizer inside a `.gguf` file; its weights are not touched.
+///
+/// # Errors
+/// [`InferenceError::NoTokenizer`] for another kind of file; what is wrong with the file, or not built.
+pub fn gguf_tokenizer(path: &Path) -> Result<Tokenizer, InferenceError> {
+    tokenizer_in(&Checkpoint::open(path).map_err(models::ModelError::from)?)
+}
+
+fn tokenizer_in(file: &Checkpoint) -> Result<Tokenizer, InferenceError> {
+    let metadata = file.metadata().ok_or_else(|| InferenceError::NoTokenizer { path: file.path().to_owned() })?;
+    let v = Vocab::read(metadata).map_err(models::ModelError::from)?;
+    Ok(Tokenizer::from_gguf(&GgufVocab {
         model: v.model,
         pre: v.pre,
         tokens: v.tokens,
@@ -205,5 +210,5 @@ fn vocabulary(v: Vocab) -> GgufVocab {
         remove_extra_spaces: v.remove_extra_spaces,
         charsmap: v.charsmap,
         chat_template: v.chat_template,
-    }
+    })?)
 }

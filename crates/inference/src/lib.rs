@@ -14,7 +14,7 @@ pub mod text;
 pub use encoder::{Encoder, InferenceError, Sequence};
 pub use engine::{Engine, EngineOptions, Event, Finish, SequenceId};
 pub use generation::{FinishReason, Generation, Listener, NewText, TextStream, Timings, generate};
-pub use language::{Chat, LanguageModel};
+pub use language::{Chat, LanguageModel, gguf_tokenizer};
 pub use perplexity::{Perplexity, perplexity};
 pub use plan::plan;
 pub use pooling::Pooling;

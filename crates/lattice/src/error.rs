@@ -45,8 +45,6 @@ pub(crate) enum CliError {
     NoTexts { verb: &'static str },
     #[error("{word:?} is not a token id: ids are whole numbers, separated by spaces or commas")]
     NotAnId { word: String },
-    #[error("{} is not a GGUF file, whatever its name says", path.display())]
-    NotGguf { path: PathBuf },
     #[error("there is nothing to inspect in {}: neither config.json, nor weights, nor a tokenizer", path.display())]
     NothingThere { path: PathBuf },
     #[error("no golden case in {}: a case is a folder with meta.json", path.display())]

@@ -5,7 +5,6 @@ mod commands;
 mod conversation;
 mod error;
 mod executor;
-mod gguf_tokenizer;
 mod interrupt;
 mod language;
 mod machine;

@@ -3,7 +3,6 @@
 use super::{is_gguf, json_line, locate};
 use crate::error::CliError;
 use crate::executor::ExecutorArgs;
-use crate::gguf_tokenizer;
 use crate::terminal::{Terminal, size, table};
 use ::embed::{Embedder, OpenOptions, Reranker, Stage};
 use ::models::{Config, ModelError, Shape};
@@ -100,7 +99,8 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     let located = locate(&args.model, terminal)?;
     let path = &located.path;
     let (config, checkpoint) = (Config::read(path), Checkpoint::open(path));
-    let tokenizer = if is_gguf(path) { gguf_tokenizer::open(path) } else { tokenizer_of(path) };
+    let tokenizer =
+        if is_gguf(path) { inference::gguf_tokenizer(path).map_err(CliError::from) } else { tokenizer_of(path) };
     if config.is_err() && checkpoint.is_err() && tokenizer.is_err() {
         // A broken file is worth more words than "nothing there".
         return Err(match checkpoint {

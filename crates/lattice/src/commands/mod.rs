@@ -16,7 +16,6 @@ pub(crate) mod rm;
 pub(crate) mod tokenize;
 
 use crate::error::CliError;
-use crate::gguf_tokenizer;
 use crate::terminal::Terminal;
 use hub::{Hub, Located};
 use serde::Serialize;
@@ -39,7 +38,7 @@ pub(crate) fn locate(model: &str, terminal: &Terminal) -> Result<Located, CliErr
 pub(crate) fn open_tokenizer(model: &str, terminal: &Terminal) -> Result<Tokenizer, CliError> {
     let path = locate(model, terminal)?.path;
     if is_gguf(&path) {
-        return gguf_tokenizer::open(&path);
+        return Ok(inference::gguf_tokenizer(&path)?);
     }
     Ok(Tokenizer::open(path)?)
 }

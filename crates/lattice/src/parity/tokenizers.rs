@@ -6,7 +6,6 @@
 use super::case::{self, Case, Stop};
 use super::{Context, Outputs, Row};
 use crate::commands::is_gguf;
-use crate::gguf_tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -104,7 +103,7 @@ fn one(case: &Case, file: &Path, texts: &[String], cx: &Context) -> Result<(Diff
 impl Golden {
     fn open(&self, path: &Path) -> Result<Tokenizer, Stop> {
         if is_gguf(path) {
-            return gguf_tokenizer::open(path).map_err(Stop::failed);
+            return inference::gguf_tokenizer(path).map_err(Stop::failed);
         }
         if self.library == "tiktoken" {
             let pattern = self.split_pattern.clone();
