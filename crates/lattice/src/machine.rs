@@ -34,22 +34,25 @@ pub(crate) fn processor() -> Option<String> {
 
 /// Passes over the buffer; the fastest counts.
 const PASSES: usize = 5;
+/// Bytes of a pass at least, so that starting the threads does not count.
+const LEAST: usize = 256 << 20;
 
 /// Bytes a second that so many threads read together from a buffer of so many bytes.
 pub(crate) fn read_bandwidth(bytes: usize, threads: usize) -> f64 {
     let buffer: Vec<u64> = (0..(bytes / 8).max(1) as u64).collect();
     let part = buffer.len().div_ceil(threads.max(1));
+    let rounds = (LEAST / bytes.max(1)).max(1);
     let pass = || {
         let start = Instant::now();
         std::thread::scope(|scope| {
             for part in buffer.chunks(part) {
-                scope.spawn(|| black_box(sum(part)));
+                scope.spawn(move || (0..rounds).map(|_| sum(black_box(part))).for_each(|sum| _ = black_box(sum)));
             }
         });
         start.elapsed()
     };
     let best = (0..PASSES).map(|_| pass()).min().unwrap_or(Duration::MAX);
-    (buffer.len() * 8) as f64 / best.as_secs_f64()
+    (rounds * buffer.len() * 8) as f64 / best.as_secs_f64()
 }
 
 /// Eight sums abreast, so that the loads are what takes the time.

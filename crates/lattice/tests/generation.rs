@@ -16,13 +16,16 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
 /// The same model in a folder, with a chat template and settings.
 fn folder(template: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for (from, to) in [
-        ("gguf_qwen3_q8_0/config.json", "config.json"),
-        ("gguf_qwen3_q8_0/model.gguf", "model.gguf"),
-        ("tokenizers/files/byte_bpe/tokenizer.json", "tokenizer.json"),
-    ] {
+    for (from, to) in
+        [("gguf_qwen3_q8_0/config.json", "config.json"), ("tokenizers/files/byte_bpe/tokenizer.json", "tokenizer.json")]
+    {
         fs::copy(golden(from), dir.path().join(to)).unwrap();
     }
+    let file = weights::Checkpoint::open(model()).unwrap();
+    let view = file.as_hugging_face().unwrap();
+    let float = |t: &weights::Tensor| weights::Tensor::from_f32(t.name(), t.shape().to_vec(), t.to_f32().unwrap());
+    let tensors: Vec<weights::Tensor> = view.checkpoint.tensors().map(float).collect();
+    weights::write_safetensors(dir.path().join("model.safetensors"), &tensors).unwrap();
     let config = json!({"chat_template": template, "eos_token": "<|im_end|>", "tokenizer_class": "Qwen2Tokenizer"});
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
     dir
