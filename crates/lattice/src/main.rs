@@ -1,5 +1,8 @@
 //! The `lattice` command.
 
+// Comments of arguments are the help texts: their brackets are what a terminal shows, not links.
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, rustdoc::bare_urls)]
+
 mod cli;
 mod commands;
 mod conversation;
