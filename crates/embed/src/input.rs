@@ -3,7 +3,7 @@
 use crate::error::EmbedError;
 use crate::options::Cancel;
 use inference::{Encoder, Sequence};
-use rayon::prelude::*;
+use std::sync::OnceLock;
 use tokenizer::{EncodeOptions, Tokenizer, Truncation};
 
 /// An input as the model will see it.
@@ -30,16 +30,16 @@ impl Inputs {
         truncate: bool,
         cancel: &Cancel,
     ) -> Result<Vec<Input>, EmbedError> {
-        let mut inputs = Ok(Vec::new());
-        encoder.ops().run(&mut || {
-            let one = |index: usize| {
+        let inputs: Vec<OnceLock<_>> = (0..count).map(|_| OnceLock::new()).collect();
+        encoder.ops().host_tasks(count, &|index| {
+            let one = || {
                 cancel.check()?;
                 let (text, pair) = texts(index);
                 self.one(index, &text, pair, truncate)
             };
-            inputs = (0..count).into_par_iter().map(one).collect();
+            let _ = inputs[index].set(one()); // each index comes once
         });
-        inputs
+        inputs.into_iter().map(|input| input.into_inner().expect("every index comes")).collect()
     }
 
     fn one(&self, text: usize, first: &str, second: Option<&str>, truncate: bool) -> Result<Input, EmbedError> {

@@ -213,8 +213,7 @@ impl Encoder {
         }
         self.shape().check(&batch)?;
         let cx = Forward::new(&*self.ops, &batch);
-        let mut acts = Vec::new();
-        self.ops.run(&mut || acts = tail(&cx, self.loaded.model.forward(&cx)));
+        let acts = tail(&cx, self.loaded.model.forward(&cx));
         let mut parts = Vec::with_capacity(acts.len());
         for act in &acts {
             parts.push((act.cols(), self.ops.read(act)?));

@@ -247,12 +247,9 @@ impl Engine {
         let cx = Forward::cached(&*self.ops, batch, &self.caches);
         let rows: Vec<u32> = ready.iter().map(|&i| (batch.spans[i].start + batch.spans[i].len - 1) as u32).collect();
         let head = self.loaded.head.as_ref().expect("checked by `new`");
-        let mut out = None;
-        self.ops.run(&mut || {
-            let hidden = self.loaded.model.forward(&cx);
-            out = Some(if rows.is_empty() { hidden } else { head.logits(&cx, &self.ops.rows(&hidden, &rows)) });
-        });
-        let out = self.ops.read(&out.expect("an executor runs the pass it is given"))?;
+        let hidden = self.loaded.model.forward(&cx);
+        let out = if rows.is_empty() { hidden } else { head.logits(&cx, &self.ops.rows(&hidden, &rows)) };
+        let out = self.ops.read(&out)?;
         Ok(if ready.is_empty() { Vec::new() } else { out })
     }
 

@@ -85,12 +85,10 @@ fn score(model: &LanguageModel, chunk: &[u32], sums: &mut Sums) -> Result<(), In
     let head = model.loaded().head.as_ref().ok_or(InferenceError::NoHead { architecture: shape.architecture })?;
     let ops = &**model.ops();
     let cx = Forward::new(ops, &batch);
-    let hidden = cx.run(&*model.loaded().model);
+    let hidden = model.loaded().model.forward(&cx);
     let scored: Vec<u32> = (chunk.len() as u32 / 2..chunk.len() as u32 - 1).collect();
     for rows in scored.chunks(ROWS_TOGETHER) {
-        let mut logits = None;
-        ops.run(&mut || logits = Some(head.logits(&cx, &ops.rows(&hidden, rows))));
-        let logits = ops.read(&logits.expect("an executor runs the pass it is given"))?;
+        let logits = ops.read(&head.logits(&cx, &ops.rows(&hidden, rows)))?;
         for (row, &at) in logits.chunks_exact(head.out.outputs).zip(rows) {
             let nll = -log_probability(row, chunk[at as usize + 1] as usize);
             sums.count += 1;

@@ -1,10 +1,10 @@
 //! Every CPU hot loop, per instruction set, with a scalar oracle beside each.
 //!
 //! [`Kernels`] is a table of function pointers: [`Kernels::best`] gives the machine's best, [`Kernels::for_isa`] any
-//! other that it has. No kernel spawns threads, does I/O or allocates; callers share work among threads by ranges of
-//! rows and of weight panels ([`Packed`]), and hand out disjoint [`Window`]s of the result.
+//! other that it has. No kernel spawns threads, does I/O or allocates; callers share work among the threads of a [`Pool`]
+//! by ranges of rows and of weight panels ([`Packed`]), and hand out disjoint [`Window`]s of the result.
 
-// Loads, stores and the call into code for an instruction set; see the SAFETY comments.
+// Loads, stores, the call into code for an instruction set, and closures lent to threads; see the SAFETY comments.
 #![allow(unsafe_code)]
 
 mod activations;
@@ -24,6 +24,7 @@ mod matmul;
 mod neon;
 mod packed;
 mod pages;
+mod pool;
 mod products;
 mod quant;
 mod rows;
@@ -40,6 +41,7 @@ pub use delta::{DeltaRows, ShortConv};
 pub use isa::{Error, Isa};
 pub use packed::{Packed, PanelMut, Stored};
 pub use pages::{KEYS_ABREAST, KvPage, KvSlice, KvSliceMut, PagedAttend};
+pub use pool::Pool;
 pub use table::Kernels;
 pub use view::{Rows, Window};
 pub use vocabulary::{Activation, Attend, AttendScratch, Epilogue, Mask, RelativeBias, RopeLayout};

@@ -14,7 +14,7 @@
 //! let loaded = load("all-MiniLM-L6-v2", &ops)?;
 //! let batch = Batch::new(&[vec![101, 7592, 102], vec![101, 2088, 999, 102]])?;
 //! loaded.model.shape().check(&batch)?;
-//! let hidden = Forward::new(&ops, &batch).run(&*loaded.model); // [7, 384]
+//! let hidden = loaded.model.forward(&Forward::new(&ops, &batch)); // [7, 384]
 //! # Ok(()) }
 //! ```
 

@@ -82,13 +82,6 @@ impl<'a> Forward<'a> {
         Forward { ops, batch, caches: Some(caches), trace: None }
     }
 
-    /// The model's output `[tokens, hidden]`, computed where the executor's threads are at hand.
-    pub fn run(&self, model: &dyn Model) -> Act {
-        let mut rows = None;
-        self.ops.run(&mut || rows = Some(model.forward(self)));
-        rows.expect("an executor runs the pass it is given")
-    }
-
     /// Rows of a token table for the batch's ids, `[tokens, table.cols]`.
     pub fn embed(&self, table: &Table) -> Act {
         self.ops.embed(table, &self.batch.ids)

@@ -87,9 +87,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 /// Logits of every row of a pass.
 fn logits(cx: &Forward, loaded: &Loaded) -> Vec<f32> {
     let head = loaded.head.as_ref().expect("a causal case has a head");
-    let mut out = None;
-    cx.ops.run(&mut || out = Some(head.logits(cx, &loaded.model.forward(cx))));
-    cx.ops.read(&out.unwrap()).unwrap()
+    cx.ops.read(&head.logits(cx, &loaded.model.forward(cx))).unwrap()
 }
 
 /// Logits of whole sequences in one pass without caches.
@@ -163,7 +161,7 @@ fn outputs(case: &Case, ops: &dyn Ops, loaded: &Loaded) -> Vec<(String, Vec<f32>
         let batch = Batch::new(&[&case.prompts()[index as usize]]).unwrap();
         let seen = Mutex::new(Vec::new());
         let trace = |place: Place, rows: &Act| seen.lock().unwrap().push((place, rows.clone()));
-        Forward { trace: Some(&trace), ..Forward::new(ops, &batch) }.run(&*loaded.model);
+        loaded.model.forward(&Forward { trace: Some(&trace), ..Forward::new(ops, &batch) });
         for (place, rows) in seen.into_inner().unwrap() {
             let name = match place {
                 Place::Embedding => "hidden.embed".to_owned(),

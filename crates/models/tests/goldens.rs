@@ -68,7 +68,7 @@ impl Case {
         let Padded { width, rows, batch } = &self.batches[index];
         loaded.model.shape().check(batch).unwrap();
         let cx = Forward::new(ops, batch);
-        let hidden = cx.run(&*loaded.model);
+        let hidden = loaded.model.forward(&cx);
         let named = |name: &str, values| (format!("batch{index}.{name}"), values);
         if self.classifies {
             let classifier = loaded.classifier.as_ref().expect("a classification case has a head");
@@ -187,7 +187,7 @@ fn a_sequence_gives_the_same_bits_alone_and_in_any_batch() {
     for case in cases() {
         for cpu in every_isa() {
             let loaded = load(&case.dir, &cpu).unwrap();
-            let hidden = |batch: &Batch| cpu.read(&Forward::new(&cpu, batch).run(&*loaded.model)).unwrap();
+            let hidden = |batch: &Batch| cpu.read(&loaded.model.forward(&Forward::new(&cpu, batch))).unwrap();
             let cols = loaded.model.shape().hidden;
             let sequences: Vec<Batch> = case.batches.iter().flat_map(|padded| alone(&padded.batch)).collect();
             let mates = sequences.iter().chain(sequences.iter().rev());
@@ -221,7 +221,7 @@ fn a_forward_pass_runs_in_one_submit_with_the_same_bits() {
         for Padded { batch, .. } in &case.batches {
             let run = |ops: &dyn Ops, loaded: &Loaded| {
                 let cx = Forward::new(ops, batch);
-                let hidden = cx.run(&*loaded.model);
+                let hidden = loaded.model.forward(&cx);
                 let output = loaded.classifier.as_ref().map_or(hidden.clone(), |head| head.forward(&cx, &hidden));
                 bits(&ops.read(&output).unwrap())
             };

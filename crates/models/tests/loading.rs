@@ -68,7 +68,7 @@ fn hidden(loaded: &Loaded) -> Vec<u32> {
     let last = loaded.model.shape().vocab as u32 - 1;
     let batch = Batch::new(&[vec![5, 9, last.min(100), 7, 30], vec![8]]).unwrap();
     loaded.model.shape().check(&batch).unwrap();
-    let hidden = Forward::new(&*CPU, &batch).run(&*loaded.model);
+    let hidden = loaded.model.forward(&Forward::new(&*CPU, &batch));
     CPU.read(&hidden).unwrap().into_iter().map(f32::to_bits).collect()
 }
 
@@ -283,7 +283,7 @@ fn logits(loaded: &Loaded) -> Vec<u32> {
     let batch = Batch::new(&[vec![5, 9, 60, 7, 30, 11, 12, 13], vec![8]]).unwrap();
     loaded.model.shape().check(&batch).unwrap();
     let cx = Forward::new(&*CPU, &batch);
-    let logits = loaded.head.as_ref().unwrap().logits(&cx, &cx.run(&*loaded.model));
+    let logits = loaded.head.as_ref().unwrap().logits(&cx, &loaded.model.forward(&cx));
     CPU.read(&logits).unwrap().into_iter().map(f32::to_bits).collect()
 }
 
@@ -491,7 +491,7 @@ proptest! {
             let batch = Batch::new(&[ids]).unwrap();
             if loaded.model.shape().check(&batch).is_ok() {
                 let cx = Forward::new(&*CPU, &batch);
-                let hidden = cx.run(&*loaded.model);
+                let hidden = loaded.model.forward(&cx);
                 if let Some(head) = &loaded.head {
                     prop_assert_eq!(head.logits(&cx, &hidden).cols(), loaded.model.shape().vocab);
                 }

@@ -31,12 +31,12 @@ pub enum OpsError {
     #[error(transparent)]
     Isa(#[from] kernels::Error),
     /// The thread pool could not be started.
-    #[error("could not start {threads} threads: {reason}; use fewer (--threads)")]
+    #[error("could not start {threads} threads: {source}; use fewer (--threads)")]
     Threads {
         /// Threads asked for.
         threads: usize,
         /// What the system said.
-        reason: String,
+        source: std::io::Error,
     },
 }
 
@@ -185,9 +185,10 @@ pub trait Ops: Send + Sync {
     /// The values, row by row. **The only operation that waits** for the device.
     fn read(&self, x: &Act) -> Result<Vec<f32>, OpsError>;
 
-    /// Runs a whole forward pass where the executor's threads are at hand, which saves waking them for each call.
-    fn run(&self, pass: &mut (dyn FnMut() + Send)) {
-        pass();
+    /// Calls `run` once for each number below `tasks`, in any order: work of the host, such as tokenization, on the
+    /// threads that the executor has anyway.
+    fn host_tasks(&self, tasks: usize, run: &(dyn Fn(usize) + Sync)) {
+        (0..tasks).for_each(run);
     }
 
     /// [`Ops::linear`], then [`Ops::activation`].

@@ -139,13 +139,11 @@ fn foretold(model: &LanguageModel, ids: &[u32], top: usize) -> Result<Vec<Sample
     let head = model.loaded().head.as_ref().ok_or(InferenceError::NoHead { architecture: shape.architecture })?;
     let ops = &**model.ops();
     let cx = Forward::new(ops, &batch);
-    let hidden = cx.run(&*model.loaded().model);
+    let hidden = model.loaded().model.forward(&cx);
     let rows: Vec<u32> = (0..ids.len() as u32 - 1).collect();
     let mut all = Vec::with_capacity(rows.len());
     for rows in rows.chunks(ROWS_TOGETHER) {
-        let mut logits = None;
-        ops.run(&mut || logits = Some(head.logits(&cx, &ops.rows(&hidden, rows))));
-        let logits = ops.read(&logits.expect("an executor runs the pass it is given"))?;
+        let logits = ops.read(&head.logits(&cx, &ops.rows(&hidden, rows)))?;
         for (row, &at) in logits.chunks_exact(head.out.outputs).zip(rows) {
             all.push(log_probabilities(row, ids[at as usize + 1], top));
         }

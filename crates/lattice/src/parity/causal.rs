@@ -170,9 +170,7 @@ impl<'a> Runner<'a> {
                 Forward::cached(self.ops, batch, caches)
             }
         };
-        let mut logits = None;
-        self.ops.run(&mut || logits = Some(self.head.logits(&cx, &self.loaded.model.forward(&cx))));
-        self.ops.read(&logits.expect("an executor runs the pass it is given")).map_err(Stop::failed)
+        self.ops.read(&self.head.logits(&cx, &self.loaded.model.forward(&cx))).map_err(Stop::failed)
     }
 
     /// Room for one sequence of so many tokens, in float32.
@@ -208,7 +206,7 @@ impl<'a> Runner<'a> {
         self.loaded.model.shape().check(&batch).map_err(Stop::failed)?;
         let seen = Mutex::new(Vec::new());
         let trace = |place: Place, rows: &Act| seen.lock().expect("no panics under it").push((place, rows.clone()));
-        Forward { trace: Some(&trace), ..Forward::new(self.ops, &batch) }.run(&*self.loaded.model);
+        self.loaded.model.forward(&Forward { trace: Some(&trace), ..Forward::new(self.ops, &batch) });
         let one = |(place, rows): (Place, Act)| {
             let name = match place {
                 Place::Embedding => "hidden.embed".to_owned(),

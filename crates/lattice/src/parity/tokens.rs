@@ -57,7 +57,7 @@ pub(crate) fn run(case: &Case, cx: &Context) -> Result<Outputs, Stop> {
         let (batch, places) = padded.pack(i, counts_padding(&encoder))?;
         encoder.shape().check(&batch).map_err(Stop::failed)?;
         let forward = Forward::new(&*cx.ops, &batch);
-        let hidden = forward.run(&*encoder.loaded().model);
+        let hidden = encoder.loaded().model.forward(&forward);
         let read = |act: &Act| cx.ops.read(act).map_err(Stop::failed);
         let rows = batch.spans.len();
         let mut put = |name: &str, shape: Vec<usize>, values| {

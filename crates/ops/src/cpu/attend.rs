@@ -4,7 +4,6 @@ use super::{Cpu, values, vector};
 use crate::value::{Act, Span};
 use crate::vocabulary::Attention;
 use kernels::{Attend, AttendScratch, RelativeBias, Rows, Window};
-use rayon::prelude::*;
 use std::cell::RefCell;
 
 thread_local! {
@@ -45,9 +44,9 @@ impl Cpu {
                 SCRATCH.with_borrow_mut(|scratch| self.kernels.attend(&task, scratch, window));
             };
             let products = spans.iter().map(|s| s.len * s.len).sum::<usize>() * heads * head_dim;
-            match products < SERIAL_PRODUCTS || self.threads() == 1 {
+            match products < SERIAL_PRODUCTS {
                 true => tasks.into_iter().for_each(run),
-                false => self.threads.install(|| tasks.into_par_iter().for_each(run)),
+                false => self.pool.each_of(tasks, run),
             }
         })
     }

@@ -5,7 +5,6 @@ use crate::state::{KvCache, KvFormat, KvSpec, Past};
 use crate::value::{Act, Span};
 use crate::vocabulary::Attention;
 use kernels::{Kernels, KvPage, KvSlice, KvSliceMut, PagedAttend, Rows, Window};
-use rayon::prelude::*;
 use std::sync::{RwLock, RwLockReadGuard};
 
 /// Numbers in the cache's format.
@@ -133,9 +132,9 @@ impl Cpu {
                 attend::SCRATCH.with_borrow_mut(|scratch| self.kernels.attend_paged(&task, scratch, window));
             };
             let products = (0..spans.len()).map(|i| spans[i].len * (pasts[i].tokens + spans[i].len)).sum::<usize>();
-            match self.threads() == 1 || products * heads * head_dim < attend::SERIAL_PRODUCTS {
+            match products * heads * head_dim < attend::SERIAL_PRODUCTS {
                 true => tasks.into_iter().for_each(run),
-                false => self.threads.install(|| tasks.into_par_iter().for_each(run)),
+                false => self.pool.each_of(tasks, run),
             }
         })
     }

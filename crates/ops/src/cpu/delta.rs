@@ -4,7 +4,6 @@ use super::{Cpu, values, vector};
 use crate::state::{Delta, Past, State, StateCache, StateSpec};
 use crate::value::{Act, Span};
 use kernels::{DeltaRows, Rows, ShortConv, Window};
-use rayon::prelude::*;
 use std::sync::Mutex;
 
 /// The states of a layer; one that was never written has no memory.
@@ -111,10 +110,7 @@ impl Cpu {
             };
             self.kernels.delta_rows(task, window);
         };
-        match self.threads() {
-            1 => tasks.into_iter().for_each(run),
-            _ => self.threads.install(|| tasks.into_par_iter().for_each(run)),
-        }
+        self.pool.each_of(tasks, run);
     }
 }
 

@@ -3,10 +3,12 @@
 use super::{Cpu, Precision, TASKS_PER_THREAD, values, vector};
 use crate::value::{Act, Linear};
 use crate::vocabulary::OpsError;
-use kernels::{Activation, AttendScratch, Blocks, Epilogue, Kernels, Packed, QuantizedRows, Rows, Stored, Window};
-use rayon::prelude::*;
+use kernels::{
+    Activation, AttendScratch, Blocks, Epilogue, Kernels, Packed, Pool, QuantizedRows, Rows, Stored, Window,
+};
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::OnceLock;
 use weights::{Format, Tensor};
 
 /// Rows of a tile: enough to reuse a panel of weights, few enough to stay in the second-level cache.
@@ -39,7 +41,7 @@ pub(super) enum Matrix {
 
 impl Matrix {
     /// Takes a tensor. Plain numbers keep their width in memory; their mapped pages may be given back.
-    pub(super) fn new(kernels: &Kernels, threads: &rayon::ThreadPool, tensor: &Tensor) -> Result<Matrix, OpsError> {
+    pub(super) fn new(kernels: &Kernels, pool: &Pool, tensor: &Tensor) -> Result<Matrix, OpsError> {
         let stored = match tensor.format() {
             Format::F32 | Format::F64 => Stored::F32,
             Format::F16 => Stored::F16,
@@ -54,18 +56,18 @@ impl Matrix {
             }
         };
         let mut packed = Packed::zeroed(kernels, stored, tensor.rows(), tensor.cols());
-        threads.install(|| {
-            packed.panels_mut().par_bridge().try_for_each(|mut panel| {
-                let mut failed = Ok(());
-                panel.fill(&mut vec![0.0; tensor.cols()], |row, values| {
-                    if failed.is_ok() {
-                        failed = tensor.decode_row(row, values);
-                    }
-                });
-                failed
-            })
-        })?;
-        Ok(Matrix::Packed(packed))
+        let failed = OnceLock::new();
+        pool.each_of(packed.panels_mut().collect(), |mut panel| {
+            panel.fill(&mut vec![0.0; tensor.cols()], |row, values| {
+                if let Err(error) = tensor.decode_row(row, values) {
+                    let _ = failed.set(error); // the first is enough
+                }
+            });
+        });
+        match failed.into_inner() {
+            Some(error) => Err(error.into()),
+            None => Ok(Matrix::Packed(packed)),
+        }
     }
 
     /// `[outputs, inputs]`
@@ -106,7 +108,7 @@ impl Cpu {
         let tall = x.rows().div_ceil(tasks).next_multiple_of(ROWS_TOGETHER).clamp(1, TILE_ROWS);
         let wide = w.panels().div_ceil(tasks.div_ceil(x.rows().div_ceil(tall).max(1)).min(w.panels().max(1))).max(1);
         let tiles = tiles(out, tall, wide * w.panel_width());
-        self.each(tiles, |tile| {
+        self.pool.each_of(tiles, |tile| {
             let panels = tile.cols.start / w.panel_width()..tile.cols.end.div_ceil(w.panel_width());
             let epilogue = epilogue_of(&epilogue, &tile);
             self.kernels.matmul(x.slice_rows(tile.rows), w, panels, tile.window, &epilogue);
@@ -121,17 +123,16 @@ impl Cpu {
         let wide = w.outs().div_ceil(self.tasks(rows * w.outs() * w.ins())).next_multiple_of(together);
         let tiles = tiles(out, rows.max(1), wide);
         if !integer {
-            return self.each(tiles, |tile| {
+            return self.pool.each_of(tiles, |tile| {
                 let epilogue = epilogue_of(&epilogue, &tile);
                 SCRATCH.with_borrow_mut(|scratch| {
                     self.kernels.matmul_blocks(x, w, tile.cols, tile.window, &epilogue, scratch);
                 });
             });
         }
-        // Taken out of its cell: while this thread waits for the others it may work on somebody else's product.
         let mut quantized = QUANTIZED.take();
         self.kernels.quantize_rows(x, &mut quantized);
-        self.each(tiles, |tile| {
+        self.pool.each_of(tiles, |tile| {
             let epilogue = epilogue_of(&epilogue, &tile);
             SCRATCH.with_borrow_mut(|scratch| {
                 self.kernels.dot_blocks(&quantized, w, tile.cols, tile.window, &epilogue, scratch);
@@ -143,13 +144,6 @@ impl Cpu {
     /// How many tasks so many products are worth.
     fn tasks(&self, products: usize) -> usize {
         if products < SERIAL_PRODUCTS || self.threads() == 1 { 1 } else { self.threads() * TASKS_PER_THREAD }
-    }
-
-    fn each<'a>(&self, tiles: Vec<Tile<'a>>, run: impl Fn(Tile<'a>) + Sync + Send) {
-        match tiles.len() {
-            1 => tiles.into_iter().for_each(run),
-            _ => self.threads.install(|| tiles.into_par_iter().for_each(run)),
-        }
     }
 }
 

@@ -15,7 +15,6 @@ use crate::value::{Act, Linear, Norm, NormKind, Span, Table, Vector, Weight};
 use crate::vocabulary::{Attention, Expert, Ops, OpsError, Pool, Rope};
 use buffers::{Buffers, Host};
 use kernels::{Activation, Isa, Kernels};
-use rayon::prelude::*;
 use std::sync::Arc;
 use weights::Tensor;
 
@@ -46,7 +45,7 @@ pub enum Precision {
 pub struct Cpu {
     kernels: &'static Kernels,
     precision: Precision,
-    threads: rayon::ThreadPool,
+    pool: kernels::Pool,
     buffers: Arc<Buffers>,
 }
 
@@ -63,9 +62,8 @@ impl Cpu {
             None => Kernels::best()?,
         };
         let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("lattice-{i}")).build();
-        let threads = pool.map_err(|e| OpsError::Threads { threads, reason: e.to_string() })?;
-        Ok(Cpu { kernels, precision: options.precision, threads, buffers: Arc::default() })
+        let pool = kernels::Pool::new(threads).map_err(|source| OpsError::Threads { threads, source })?;
+        Ok(Cpu { kernels, precision: options.precision, pool, buffers: Arc::default() })
     }
 
     /// The instruction set in use.
@@ -80,7 +78,7 @@ impl Cpu {
 
     /// Worker threads.
     pub fn threads(&self) -> usize {
-        self.threads.current_num_threads()
+        self.pool.threads()
     }
 
     fn act(&self, rows: usize, cols: usize, fill: impl FnOnce(&mut [f32])) -> Act {
@@ -104,8 +102,7 @@ impl Cpu {
             return each(0, data);
         }
         let block = rows.div_ceil(self.threads() * TASKS_PER_THREAD);
-        let blocks = data.par_chunks_mut(block * cols).enumerate();
-        self.threads.install(|| blocks.for_each(|(i, rows)| each(i * block, rows)));
+        self.pool.chunks(data, block * cols, |i, rows| each(i * block, rows));
     }
 
     /// Rewrites an activation in place, a block of whole rows at a time.
@@ -127,7 +124,7 @@ fn vector(v: &Vector) -> &[f32] {
 
 impl Ops for Cpu {
     fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError> {
-        Ok(Weight::new(linear::Matrix::new(self.kernels, &self.threads, tensor)?))
+        Ok(Weight::new(linear::Matrix::new(self.kernels, &self.pool, tensor)?))
     }
 
     fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError> {
@@ -301,8 +298,8 @@ impl Ops for Cpu {
         Ok(values(x).to_vec())
     }
 
-    fn run(&self, pass: &mut (dyn FnMut() + Send)) {
-        self.threads.install(pass);
+    fn host_tasks(&self, tasks: usize, run: &(dyn Fn(usize) + Sync)) {
+        self.pool.each(tasks, run);
     }
 
     fn linear_activation(&self, x: &Act, w: &Linear, kind: Activation) -> Act {
