@@ -119,6 +119,14 @@ impl Ops for Scales {
         unreachable!("{NEVER}")
     }
 
+    fn copy_page(&self, _: &KvCache, _: u32, _: u32) {
+        unreachable!("{NEVER}")
+    }
+
+    fn copy_state(&self, _: &StateCache, _: u32, _: u32) {
+        unreachable!("{NEVER}")
+    }
+
     fn delta(&self, _: &Act, _: &Act, _: &Act, _: &Delta, _: &[Span], _: Option<(&StateCache, &[Past])>) -> Act {
         unreachable!("{NEVER}")
     }

@@ -104,6 +104,29 @@ impl Caches {
         Caches { layers: states.iter().map(layer).collect(), pages, page_tokens, slots }
     }
 
+    /// Does any layer keep a recurrent state?
+    pub fn recurrent(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, LayerCache::Recurrent(_)))
+    }
+
+    /// Makes page `to` hold what page `from` holds, in every layer.
+    pub fn copy_page(&self, ops: &dyn Ops, from: u32, to: u32) {
+        for layer in &self.layers {
+            if let LayerCache::Kv(cache) = layer {
+                ops.copy_page(cache, from, to);
+            }
+        }
+    }
+
+    /// Makes slot `to` hold the state that slot `from` holds, in every layer.
+    pub fn copy_state(&self, ops: &dyn Ops, from: u32, to: u32) {
+        for layer in &self.layers {
+            if let LayerCache::Recurrent(cache) = layer {
+                ops.copy_state(cache, from, to);
+            }
+        }
+    }
+
     /// Is there room for every sequence of this batch where its [`ops::Past`] says it is?
     ///
     /// # Errors
@@ -119,9 +142,9 @@ impl Caches {
             if let Some(&page) = past.pages.iter().find(|&&page| page as usize >= self.pages) {
                 return Err(ModelError::Place { sequence, what: "page", got: page, limit: self.pages });
             }
-            let recurrent = self.layers.iter().any(|l| matches!(l, LayerCache::Recurrent(_)));
-            if recurrent && past.slot as usize >= self.slots {
-                return Err(ModelError::Place { sequence, what: "slot", got: past.slot, limit: self.slots });
+            let mut slots = past.saves.iter().map(|save| save.slot).chain([past.slot]);
+            if let Some(got) = slots.find(|&slot| slot as usize >= self.slots).filter(|_| self.recurrent()) {
+                return Err(ModelError::Place { sequence, what: "slot", got, limit: self.slots });
             }
         }
         Ok(())

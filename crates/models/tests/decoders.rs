@@ -104,7 +104,7 @@ fn caches(ops: &dyn Ops, loaded: &Loaded) -> Caches {
 /// Where sequence `slot` of `SLOTS` keeps its past: pages that lie scattered.
 fn past(tokens: usize, slot: usize) -> Past {
     let pages = (0..PAGES / SLOTS).map(|i| (i * SLOTS + (slot * 5 + i * 3) % SLOTS) as u32).collect();
-    Past { tokens, pages, slot: slot as u32 }
+    Past { tokens, pages, slot: slot as u32, ..Past::default() }
 }
 
 /// The next tokens of sequences in one pass; logits of each.

@@ -398,12 +398,12 @@ fn pasts_that_the_caches_do_not_hold_are_refused() {
     let caches = Caches::new(&*CPU, &hybrid.model.states(), 4, 16, 2, KvFormat::F16);
     let check = |ids: &[u32], past: Past| {
         let mut batch = Batch::default();
-        batch.push_after(&[1], Past { tokens: 0, pages: [3].into(), slot: 1 }).unwrap();
+        batch.push_after(&[1], Past { pages: [3].into(), slot: 1, ..Past::default() }).unwrap();
         batch.push_after(ids, past).unwrap();
         assert_eq!(batch.positions[1], batch.past(1) as u32);
         hybrid.model.shape().check(&batch).and_then(|()| caches.check(&batch)).map_err(|e| e.to_string())
     };
-    let past = |tokens, pages: &[u32], slot| Past { tokens, pages: pages.into(), slot };
+    let past = |tokens, pages: &[u32], slot| Past { tokens, pages: pages.into(), slot, ..Past::default() };
     assert_eq!(check(&[1, 2], past(30, &[0, 1], 0)), Ok(()));
     let text = check(&[1, 2], past(31, &[0, 1], 0)).unwrap_err();
     assert_eq!(text, "sequence 1 has 33 tokens, but its 2 pages hold 16 each: give it more");

@@ -4,7 +4,7 @@
 //! (an executor's overrides against the defaults that compose plain operations, by way of [`Unfused`]) and *bench*.
 //! A new operation, format, instruction set or device adds rows here.
 
-use crate::state::{Delta, KvCache, KvFormat, KvSpec, Past, Routing, State, StateCache, StateSpec};
+use crate::state::{Delta, KvCache, KvFormat, KvSpec, Past, Routing, Save, State, StateCache, StateSpec};
 use crate::value::{Act, Key, Linear, Norm, NormKind, Span, Table, Vector, Weight};
 use crate::vocabulary::{Attention, Expert, Ops, OpsError, Pool, Rope};
 use kernels::{Activation, Mask, RopeLayout};
@@ -333,8 +333,14 @@ fn attention(table: &mut Rows) {
     }
 }
 
-/// A sequence in two parts, the second after the first's past; the result is the second part's.
+/// A sequence in two parts, the second after the first's past; the result is the second part's. Copies stand in for the
+/// past in some rows: their originals hold something else by then.
 fn with_state(table: &mut Rows) {
+    over_pages(table);
+    over_slots(table);
+}
+
+fn over_pages(table: &mut Rows) {
     struct Row(&'static str, usize, usize, usize, Mask, Option<f32>);
     let rows = [
         Row("causal", 4, 2, 64, Mask::Causal, None),
@@ -343,14 +349,17 @@ fn with_state(table: &mut Rows) {
     ];
     for Row(name, heads, kv_heads, head_dim, mask, softcap) in rows {
         for (past, len) in [(0, 1), (5, 1), (64, 1), (100, 7), (33, 70), (0, 130)] {
-            for format in [KvFormat::F32, KvFormat::F16] {
-                let case = format!("attend_cached {name} {heads}/{kv_heads}x{head_dim} {past}+{len} {format:?}");
+            for (format, copied) in
+                [(KvFormat::F32, false), (KvFormat::F16, false), (KvFormat::F32, true), (KvFormat::F16, true)]
+            {
+                let op = if copied { "copy_page, attend_cached" } else { "attend_cached" };
+                let case = format!("{op} {name} {heads}/{kv_heads}x{head_dim} {past}+{len} {format:?}");
                 table.add(case, 4e-6, (0.0, 0.0), move |_, random| {
                     let mut values = |rows: usize, heads: usize| random.values(rows * heads * head_dim, 2.0);
                     let parts = [past, len].map(|n| (values(n, heads), values(n, kv_heads), values(n, kv_heads)));
                     let scale = (head_dim as f32).powf(-0.5);
                     let attention = Attention { heads, kv_heads, head_dim, scale, mask, softcap, bias: None };
-                    let spec = KvSpec { pages: 16, page_tokens: 16, kv_heads, head_dim, format };
+                    let spec = KvSpec { pages: 32, page_tokens: 16, kv_heads, head_dim, format };
                     Box::new(move |ops| {
                         let cache = ops.kv_cache(spec);
                         let mut last = None;
@@ -359,10 +368,16 @@ fn with_state(table: &mut Rows) {
                             let act = |x: &[f32]| ops.input(rows, x.len() / rows, x.to_vec());
                             let span = [Span { start: 0, len: rows }];
                             // Pages out of order, as an engine deals them.
-                            let pages = (0..16).map(|i| (i * 7 + 3) % 16).collect();
-                            let place = [Past { tokens: before, pages, slot: 0 }];
+                            let pages: Vec<u32> = (0..16).map(|i| (i * 7 + 3) % 16).collect();
+                            let mut place = [Past { tokens: before, pages: pages.clone().into(), ..Past::default() }];
                             let kv = (act(k), act(v));
                             let kv = Some((&kv.0, &kv.1));
+                            if copied && before > 0 {
+                                pages.iter().for_each(|&page| ops.copy_page(&cache, page, page + 16));
+                                let other = [Past { tokens: 0, ..place[0].clone() }];
+                                ops.attend_cached(&act(q), kv, &attention, &span, &other, &cache);
+                                place[0].pages = pages.iter().map(|page| page + 16).collect();
+                            }
                             last = Some(ops.attend_cached(&act(q), kv, &attention, &span, &place, &cache));
                         }
                         last.expect("the second part has rows")
@@ -371,9 +386,15 @@ fn with_state(table: &mut Rows) {
             }
         }
     }
+}
+
+fn over_slots(table: &mut Rows) {
     for (key_heads, value_heads, key_dim, value_dim, kernel) in [(2, 4, 16, 8, 4), (1, 1, 5, 7, 2)] {
-        for (past, len) in [(0, 1), (3, 1), (1, 9), (70, 65)] {
-            let case = format!("delta {key_heads}/{value_heads}x{key_dim}x{value_dim} {past}+{len}");
+        for (past, len, copied) in
+            [(0, 1, false), (3, 1, false), (1, 9, false), (70, 65, false), (3, 1, true), (1, 9, true), (70, 65, true)]
+        {
+            let op = if copied { "copy_state, delta" } else { "delta" };
+            let case = format!("{op} {key_heads}/{value_heads}x{key_dim}x{value_dim} {past}+{len}");
             table.add(case, 1e-5, (0.0, 0.0), move |ops, random| {
                 let channels = 2 * key_heads * key_dim + value_heads * value_dim;
                 let delta = Delta {
@@ -389,15 +410,22 @@ fn with_state(table: &mut Rows) {
                 let parts =
                     [past, len].map(|n| [channels, value_heads, value_heads].map(|c| random.values(n * c, 1.0)));
                 let heads = value_heads;
-                let spec = StateSpec { slots: 2, channels, kernel, heads, key_dim, value_dim };
+                let spec = StateSpec { slots: 4, channels, kernel, heads, key_dim, value_dim };
                 Box::new(move |ops| {
                     let cache = ops.state_cache(spec);
                     let mut last = None;
                     for (before, part) in [0, past].into_iter().zip(&parts).filter(|(_, p)| !p[0].is_empty()) {
                         let rows = part[0].len() / channels;
                         let [qkv, a, b] = [0, 1, 2].map(|i| ops.input(rows, part[i].len() / rows, part[i].clone()));
-                        let past = [Past { tokens: before, pages: [].into(), slot: 1 }];
+                        let mut past = [Past { tokens: before, slot: 1, ..Past::default() }];
                         let span = [Span { start: 0, len: rows }];
+                        if copied && before == 0 {
+                            // One copy in the middle, one at the end; the sequence goes on from a copy of the latter.
+                            past[0].saves = vec![Save { rows: rows.div_ceil(2), slot: 2 }, Save { rows, slot: 3 }];
+                        } else if copied {
+                            ops.copy_state(&cache, 3, 0);
+                            past[0].slot = 0;
+                        }
                         last = Some(ops.delta(&qkv, &a, &b, &delta, &span, Some((&cache, &past))));
                     }
                     last.expect("the second part has rows")
@@ -477,6 +505,9 @@ impl Ops for Unfused<'_> {
     fn kv_cache(&self, spec: KvSpec) -> KvCache {
         self.0.kv_cache(spec)
     }
+    fn copy_page(&self, cache: &KvCache, from: u32, to: u32) {
+        self.0.copy_page(cache, from, to)
+    }
     fn attend_cached(
         &self,
         q: &Act,
@@ -501,6 +532,9 @@ impl Ops for Unfused<'_> {
         states: Option<(&StateCache, &[Past])>,
     ) -> Act {
         self.0.delta(qkv, a, b, delta, spans, states)
+    }
+    fn copy_state(&self, cache: &StateCache, from: u32, to: u32) {
+        self.0.copy_state(cache, from, to)
     }
     fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError> {
         self.0.read_state(cache, slot)

@@ -51,6 +51,11 @@ impl Deferred {
         queue.into_iter().for_each(|run| run());
     }
 
+    fn record_effect(&self, run: impl FnOnce(&dyn Ops) + Send + 'static) {
+        let inner = self.inner.clone();
+        self.queue.lock().expect("no panics under this lock").push(Box::new(move || run(&*inner)));
+    }
+
     fn record(&self, rows: usize, cols: usize, run: impl FnOnce(&dyn Ops) -> Act + Send + 'static) -> Act {
         let (slot, inner) = (Slot(Arc::default()), self.inner.clone());
         let result = slot.clone();
@@ -125,6 +130,11 @@ impl Ops for Deferred {
         self.inner.kv_cache(spec)
     }
 
+    fn copy_page(&self, cache: &KvCache, from: u32, to: u32) {
+        let cache = cache.clone();
+        self.record_effect(move |ops| ops.copy_page(&cache, from, to));
+    }
+
     fn attend_cached(
         &self,
         q: &Act,
@@ -162,6 +172,11 @@ impl Ops for Deferred {
             let states = states.as_ref().map(|(cache, pasts)| (cache, &pasts[..]));
             ops.delta(&qkv.act(), &a.act(), &b.act(), &delta, &spans, states)
         })
+    }
+
+    fn copy_state(&self, cache: &StateCache, from: u32, to: u32) {
+        let cache = cache.clone();
+        self.record_effect(move |ops| ops.copy_state(&cache, from, to));
     }
 
     fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError> {

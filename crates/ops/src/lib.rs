@@ -15,6 +15,6 @@ mod vocabulary;
 pub use cpu::{Cpu, CpuOptions, Precision};
 pub use deferred::Deferred;
 pub use kernels::{Activation, Isa, Mask, RopeLayout};
-pub use state::{Delta, KvCache, KvFormat, KvSpec, Past, Routing, State, StateCache, StateSpec};
+pub use state::{Delta, KvCache, KvFormat, KvSpec, Past, Routing, Save, State, StateCache, StateSpec};
 pub use value::{Act, Key, Linear, Norm, NormKind, Span, Table, Vector, Weight};
 pub use vocabulary::{Attention, Expert, Ops, OpsError, Pool, Rope};

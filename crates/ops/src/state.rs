@@ -14,6 +14,17 @@ pub struct Past {
     pub pages: Arc<[u32]>,
     /// Slot of the recurrent state; the same one in every layer.
     pub slot: u32,
+    /// Copies to take of the recurrent state on the way, in ascending order of rows.
+    pub saves: Vec<Save>,
+}
+
+/// A copy of the recurrent state after some rows of a span: what the slot would hold if the span ended there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Save {
+    /// Rows of the span before it, from 1 to the span's length.
+    pub rows: usize,
+    /// The slot that takes it.
+    pub slot: u32,
 }
 
 /// How keys and values are stored.

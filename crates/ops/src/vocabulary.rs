@@ -139,6 +139,9 @@ pub trait Ops: Send + Sync {
     /// Room for the keys and values of one layer.
     fn kv_cache(&self, spec: KvSpec) -> KvCache;
 
+    /// Makes page `to` of a layer hold what page `from` holds.
+    fn copy_page(&self, cache: &KvCache, from: u32, to: u32);
+
     /// Attention over each sequence's past and its own rows, one [`Past`] a span. `kv` are the rows' keys and values,
     /// which are stored first; without them (a layer that shares another's) they are there already.
     fn attend_cached(
@@ -155,7 +158,8 @@ pub trait Ops: Send + Sync {
     fn state_cache(&self, spec: StateSpec) -> StateCache;
 
     /// A gated delta net: qkv `[rows, channels]`, a and b `[rows, value_heads]`, result `[rows, value_heads · value_dim]`.
-    /// `states` holds what the spans' pasts left and takes what they leave; without it every span starts afresh.
+    /// `states` holds what the spans' pasts left and takes what they leave, and the copies that they ask for on the way
+    /// ([`Past::saves`]); without it every span starts afresh.
     fn delta(
         &self,
         qkv: &Act,
@@ -165,6 +169,9 @@ pub trait Ops: Send + Sync {
         spans: &[Span],
         states: Option<(&StateCache, &[Past])>,
     ) -> Act;
+
+    /// Makes slot `to` of a layer hold the state that slot `from` holds.
+    fn copy_state(&self, cache: &StateCache, from: u32, to: u32);
 
     /// A sequence's recurrent state. Waits, as [`Ops::read`] does.
     fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError>;

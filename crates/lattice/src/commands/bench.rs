@@ -123,7 +123,7 @@ fn measure(opened: &Opened, depth: usize, tokens: usize, decode: bool) -> Result
     let ops = &**opened.model.ops();
     let pages = (depth + tokens).div_ceil(PAGE);
     let caches = Caches::new(ops, &loaded.model.states(), pages, PAGE, 1, opened.kv);
-    let mut past = Past { tokens: 0, pages: (0..pages as u32).collect(), slot: 0 };
+    let mut past = Past { pages: (0..pages as u32).collect(), ..Past::default() };
     let ids: Vec<u32> = ids(loaded.model.shape().vocab).take(depth + tokens).collect();
     let (before, measured) = ids.split_at(depth);
     for part in before.chunks(STEP) {

@@ -177,7 +177,7 @@ impl<'a> Runner<'a> {
     fn caches(&self, tokens: usize) -> (Caches, Past) {
         let pages = tokens.div_ceil(PAGE);
         let caches = Caches::new(self.ops, &self.loaded.model.states(), pages, PAGE, 1, KvFormat::F32);
-        (caches, Past { tokens: 0, pages: (0..pages as u32).collect(), slot: 0 })
+        (caches, Past { pages: (0..pages as u32).collect(), ..Past::default() })
     }
 
     /// The ids that the model goes on with, whatever they mean, and the logits `[N, vocab]` that each was taken from; one

@@ -8,7 +8,7 @@ use kernels::{Kernels, KvPage, KvSlice, KvSliceMut, PagedAttend, Rows, Window};
 use std::sync::{RwLock, RwLockReadGuard};
 
 /// Numbers in the cache's format.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Numbers {
     F32(Vec<f32>),
     F16(Vec<u16>),
@@ -19,6 +19,14 @@ impl Numbers {
         match format {
             KvFormat::F32 => Numbers::F32(vec![0.0; len]),
             KvFormat::F16 => Numbers::F16(vec![0; len]),
+        }
+    }
+
+    fn copy_from(&mut self, other: &Numbers) {
+        match (self, other) {
+            (Numbers::F32(to), Numbers::F32(from)) => to.copy_from_slice(from),
+            (Numbers::F16(to), Numbers::F16(from)) => to.copy_from_slice(from),
+            _ => unreachable!("the pages of a cache have one format"),
         }
     }
 
@@ -39,7 +47,7 @@ impl Numbers {
 }
 
 /// A page: for each head its keys, then for each head its values, as the kernel reads them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Page {
     keys: Numbers,
     values: Numbers,
@@ -53,6 +61,20 @@ impl Pages {
     pub(super) fn new(spec: KvSpec) -> Pages {
         assert_eq!(spec.page_tokens % kernels::KEYS_ABREAST, 0, "tokens of a page");
         Pages((0..spec.pages).map(|_| RwLock::new(None)).collect())
+    }
+
+    /// Makes page `to` hold what page `from` holds.
+    pub(super) fn copy(&self, from: u32, to: u32) {
+        assert_ne!(from, to, "a page is no copy of itself");
+        let from = self.0[from as usize].read().expect("no panics under this lock");
+        let mut to = self.0[to as usize].write().expect("no panics under this lock");
+        match (&*from, &mut *to) {
+            (Some(from), Some(to)) => {
+                to.keys.copy_from(&from.keys);
+                to.values.copy_from(&from.values);
+            }
+            (from, to) => *to = from.clone(),
+        }
     }
 
     /// Stores a span's keys and values behind its past.

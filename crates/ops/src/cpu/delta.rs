@@ -32,6 +32,26 @@ impl Slots {
     fn put(&self, past: &Past, state: State) {
         *self.slots[past.slot as usize].lock().expect("no panics under this lock") = Some(state);
     }
+
+    /// Keeps a copy of a state, in memory that the slot has already if it has any.
+    fn save(&self, slot: u32, state: &State) {
+        match &mut *self.slots[slot as usize].lock().expect("no panics under this lock") {
+            Some(kept) => {
+                kept.convolution.copy_from_slice(&state.convolution);
+                kept.recurrent.copy_from_slice(&state.recurrent);
+            }
+            empty => *empty = Some(state.clone()),
+        }
+    }
+
+    /// Makes slot `to` hold what slot `from` holds.
+    pub(super) fn copy(&self, from: u32, to: u32) {
+        assert_ne!(from, to, "a slot is no copy of itself");
+        match &*self.slots[from as usize].lock().expect("no panics under this lock") {
+            Some(state) => self.save(to, state),
+            None => drop(self.slots[to as usize].lock().expect("no panics under this lock").take()),
+        }
+    }
 }
 
 fn zeroed(spec: StateSpec) -> State {
@@ -65,7 +85,23 @@ impl Cpu {
                 below = rest;
                 let kept = slots.and_then(|(slots, pasts)| slots.take(&pasts[index]));
                 let mut state = kept.unwrap_or_else(|| zeroed(spec));
-                self.delta_span([qkv, a, b].map(|x| part(x, span)), delta, &mut state, window);
+                let saves = slots.map_or(&[][..], |(_, pasts)| &pasts[index].saves);
+                let mut pieces = window;
+                let mut done = 0;
+                // From one copy to the next, and to the end of the span.
+                for end in saves.iter().map(Some).chain([None]) {
+                    let len = end.map_or(span.len, |save| save.rows) - done;
+                    let (piece, rest) = pieces.split_rows(len);
+                    pieces = rest;
+                    if len > 0 {
+                        let rows = Span { start: span.start + done, len };
+                        self.delta_span([qkv, a, b].map(|x| part(x, rows)), delta, &mut state, piece);
+                    }
+                    done += len;
+                    if let (Some(save), Some((slots, _))) = (end, slots) {
+                        slots.save(save.slot, &state);
+                    }
+                }
                 if let Some((slots, pasts)) = slots {
                     slots.put(&pasts[index], state);
                 }

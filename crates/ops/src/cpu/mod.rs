@@ -217,6 +217,10 @@ impl Ops for Cpu {
         KvCache { spec, memory: Weight::new(cache::Pages::new(spec)) }
     }
 
+    fn copy_page(&self, cache: &KvCache, from: u32, to: u32) {
+        cache.memory.inner::<cache::Pages>().copy(from, to);
+    }
+
     fn attend_cached(
         &self,
         q: &Act,
@@ -243,6 +247,10 @@ impl Ops for Cpu {
         states: Option<(&StateCache, &[Past])>,
     ) -> Act {
         self.delta_net(qkv, a, b, delta, spans, states)
+    }
+
+    fn copy_state(&self, cache: &StateCache, from: u32, to: u32) {
+        cache.memory.inner::<delta::Slots>().copy(from, to);
     }
 
     fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError> {
