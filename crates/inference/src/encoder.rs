@@ -39,6 +39,20 @@ pub enum InferenceError {
         /// The model's.
         window: usize,
     },
+    /// Too few pages of keys and values.
+    #[error(
+        "{pages} pages of {page_tokens} tokens do not hold a sequence of {context}, expected at least {needed}: give more pages, or a shorter context (--ctx)"
+    )]
+    Pages {
+        /// Asked for.
+        pages: usize,
+        /// What the longest sequence takes.
+        needed: usize,
+        /// Tokens of a page.
+        page_tokens: usize,
+        /// The longest sequence.
+        context: usize,
+    },
     /// Nothing to go on from.
     #[error("the prompt has no tokens: give it some text")]
     EmptyPrompt,

@@ -1,7 +1,7 @@
 //! From a prompt to text: runs one sequence of an engine and turns its tokens into text as they come.
 
 use crate::encoder::InferenceError;
-use crate::engine::{Engine, Finish, SequenceId};
+use crate::engine::{Counts, Engine, Finish, SequenceId};
 use crate::language::LanguageModel;
 use crate::sampling::{Sampled, SamplingParams};
 use crate::text::{Kind, Reasoning, Segment, StopStrings};
@@ -108,8 +108,8 @@ pub struct Generation {
     pub tokens: Vec<Sampled>,
     /// Why it ended.
     pub finish: FinishReason,
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
+    /// What the engine counted: tokens of the prompt, how many of them were there already, guesses.
+    pub counts: Counts,
     /// How long it took.
     pub timings: Timings,
 }
@@ -138,7 +138,7 @@ pub fn generate(
             reasoning: None,
             tokens: Vec::new(),
             finish: FinishReason::Length,
-            prompt_tokens: prompt.len(),
+            counts: Counts { prompt: prompt.len(), ..Counts::default() },
             timings: Timings::default(),
         },
     };
@@ -173,6 +173,7 @@ impl Run {
                 let now = Instant::now();
                 let first = *first.get_or_insert(now);
                 self.generation.timings = Timings { first_token: first - start, decode: now - first };
+                self.generation.counts = event.counts;
                 if let Some(Finish::Failed(reason)) = event.finish {
                     return Err(InferenceError::Failed { reason });
                 }

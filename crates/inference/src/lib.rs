@@ -12,7 +12,7 @@ pub mod sampling;
 pub mod text;
 
 pub use encoder::{Encoder, InferenceError, Sequence};
-pub use engine::{Engine, EngineOptions, Event, Finish, SequenceId};
+pub use engine::{Counts, Engine, EngineOptions, Event, Finish, SequenceId, Speculate, Totals};
 pub use generation::{FinishReason, Generation, Listener, NewText, TextStream, Timings, generate};
 pub use language::{Chat, LanguageModel, gguf_tokenizer};
 pub use perplexity::{Perplexity, perplexity};

@@ -75,14 +75,17 @@ impl Opened {
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
     prompt_tokens: usize,
+    /// Tokens of the prompt that were computed before, in an earlier turn.
+    cached_tokens: usize,
     completion_tokens: usize,
     total_tokens: usize,
 }
 
 impl Usage {
     pub(crate) fn of(generation: &Generation) -> Usage {
-        let (prompt_tokens, completion_tokens) = (generation.prompt_tokens, generation.tokens.len());
-        Usage { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
+        let (prompt_tokens, completion_tokens) = (generation.counts.prompt, generation.tokens.len());
+        let cached_tokens = generation.counts.cached;
+        Usage { prompt_tokens, cached_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
     }
 }
 
@@ -107,7 +110,7 @@ impl Times {
             load_seconds: load.as_secs_f64(),
             prefill_seconds: timings.first_token.as_secs_f64(),
             decode_seconds: timings.decode.as_secs_f64(),
-            prefill_tokens_per_second: speed(generation.prompt_tokens, timings.first_token),
+            prefill_tokens_per_second: speed(generation.counts.prompt - generation.counts.cached, timings.first_token),
             decode_tokens_per_second: speed(generation.tokens.len().saturating_sub(1), timings.decode),
         }
     }
@@ -118,9 +121,10 @@ pub(crate) fn summary(generation: &Generation, load: Duration) -> String {
     let (usage, times) = (Usage::of(generation), Times::of(generation, load));
     let speed = |speed: Option<f64>| speed.map_or_else(|| "-".into(), |s| format!("{s:.1} tokens/s"));
     format!(
-        "load {:.2} s; prompt {} tokens in {:.2} s, {}; answer {} tokens in {:.2} s, {}",
+        "load {:.2} s; prompt {} tokens, {} of them known, in {:.2} s, {}; answer {} tokens in {:.2} s, {}",
         times.load_seconds,
         usage.prompt_tokens,
+        usage.cached_tokens,
         times.prefill_seconds,
         speed(times.prefill_tokens_per_second),
         usage.completion_tokens,

@@ -85,7 +85,7 @@ fn a_greedy_continuation_has_the_reference_s_ids() {
     let got = json_of(&[&args[..], &["-n", &tokens, "--precision", "exact"]].concat());
     assert_eq!(got["ids"], json!(expected));
     assert_eq!(got["finish_reason"], "length");
-    let usage = json!({"prompt_tokens": 8, "completion_tokens": expected.len(), "total_tokens": 8 + expected.len()});
+    let usage = json!({"prompt_tokens": 8, "completion_tokens": expected.len(), "cached_tokens": 0, "total_tokens": 8 + expected.len()});
     assert_eq!(got["usage"], usage);
     assert!(got["timings"]["prefill_seconds"].as_f64().unwrap() > 0.0);
     assert!(got.get("logprobs").is_none());

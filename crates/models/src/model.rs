@@ -37,6 +37,12 @@ pub trait Model: Send + Sync {
         Vec::new()
     }
 
+    /// Whether a sequence's length changes what layers make of its earlier tokens, so that it gives other numbers in one
+    /// pass than in several.
+    fn depends_on_length(&self) -> bool {
+        false
+    }
+
     /// The last hidden state of every token, `[tokens, hidden]`. The batch must have passed [`Shape::check`].
     fn forward(&self, cx: &Forward) -> Act;
 }

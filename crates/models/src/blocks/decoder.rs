@@ -32,6 +32,10 @@ impl Model for Decoder {
         states.unwrap_or_default()
     }
 
+    fn depends_on_length(&self) -> bool {
+        self.rotaries.iter().any(|rotary| rotary.growth.is_some())
+    }
+
     fn forward(&self, cx: &Forward) -> Act {
         let angles: Vec<Act> = self.rotaries.iter().map(|rotary| rotary.angles(cx)).collect();
         let mut x = cx.embed(&self.words);

@@ -1,0 +1,503 @@
+//! Sequences of tokens: prompts in chunks and single next tokens of several sequences share each forward pass, and what
+//! sequences begin with alike is computed once.
+//!
+//! The engine works on ids; [`crate::generate`] turns them into text. A step plans a ragged batch (next tokens first, then
+//! chunks of prompts, up to a budget), runs the model once, and samples for every sequence whose tokens are all in. At
+//! precision exact, with keys and values in float32, a sequence's tokens depend on nothing but itself: neither on its batch
+//! mates, nor on the size of the chunks, nor on what was there already of its beginning, nor on its having been computed
+//! again after its pages were taken.
+
+mod interface;
+mod pages;
+mod schedule;
+mod sequence;
+mod speculation;
+
+pub use interface::{Counts, EngineOptions, Event, Finish, SequenceId, Speculate, Totals};
+
+use crate::encoder::InferenceError;
+use crate::sampling::{Sampler, SamplingParams};
+use models::{Batch, Caches, Forward, Loaded};
+use ops::{Ops, Save};
+use pages::{Pages, Reuse, alike};
+use sequence::Running;
+use speculation::Lookup;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A sequence waits for one that runs to compute what both begin with, if that spares it as many tokens.
+const WORTH_WAITING: usize = 16;
+
+/// A step in which tokens are guessed has at most so many rows: those of the guesses cost little beside the weights, which
+/// are read once, and at precision default the executor multiplies so few rows as it does single ones.
+const GUESSING_ROWS: usize = 16;
+
+/// Runs sequences on one model.
+pub struct Engine {
+    loaded: Arc<Loaded>,
+    ops: Arc<dyn Ops>,
+    caches: Caches,
+    recurrent: bool,
+    context: usize,
+    parallel: usize,
+    step_tokens: usize,
+    pages: Pages,
+    /// Borders of pages at which a prompt may keep its recurrent state.
+    snapshots_each: usize,
+    speculate: Speculate,
+    /// Oldest first.
+    waiting: VecDeque<Running>,
+    /// Oldest first.
+    running: Vec<Running>,
+    next: u64,
+    totals: Totals,
+}
+
+/// What a sequence puts into a step.
+struct Entry {
+    /// Among the running ones.
+    index: usize,
+    /// Its tokens.
+    count: usize,
+    /// Guesses at those that follow.
+    draft: Vec<u32>,
+    /// Where its recurrent state is kept before each guess.
+    before: Vec<u32>,
+    /// States to keep: after how many of the sequence's tokens, and where.
+    saves: Vec<(usize, u32)>,
+}
+
+impl Engine {
+    /// An engine for a language model on the executor that it was loaded for.
+    ///
+    /// # Errors
+    /// [`InferenceError::NoHead`] if the model gives no logits, [`InferenceError::Context`] for a context that it does not
+    /// take, [`InferenceError::Pages`] for too few pages.
+    pub fn new(loaded: Arc<Loaded>, ops: Arc<dyn Ops>, options: EngineOptions) -> Result<Engine, InferenceError> {
+        let shape = loaded.model.shape();
+        if loaded.head.is_none() {
+            return Err(InferenceError::NoHead { architecture: shape.architecture });
+        }
+        let context = options.context.unwrap_or(EngineOptions::CONTEXT.min(shape.max_positions));
+        if context == 0 || context > shape.max_positions {
+            return Err(InferenceError::Context { asked: context, window: shape.max_positions });
+        }
+        // Where a sequence's length changes its earlier tokens, nothing of them holds for another, and guesses change it.
+        let alone = loaded.model.depends_on_length();
+        let reuse = options.reuse && !alone;
+        let speculate = if alone { Speculate::Never } else { options.speculate };
+        let (parallel, page_tokens) = (options.parallel.max(1), options.page_tokens);
+        let longest = context.div_ceil(page_tokens);
+        let pages = options.pages.unwrap_or(parallel * longest);
+        if pages < longest {
+            return Err(InferenceError::Pages { pages, needed: longest, page_tokens, context });
+        }
+        let states = loaded.model.states();
+        let state_bytes: usize = states.iter().map(|state| state.slot_bytes()).sum();
+        let snapshots = match state_bytes {
+            0 => 0,
+            bytes if reuse => {
+                options.snapshots.unwrap_or((EngineOptions::SNAPSHOT_BYTES / bytes).min(EngineOptions::SNAPSHOTS))
+            }
+            _ => 0,
+        };
+        let guessing = if speculate == Speculate::Never || state_bytes == 0 { 0 } else { GUESSING_ROWS };
+        let slots = parallel + guessing;
+        let caches = Caches::new(&*ops, &states, pages, page_tokens, slots + snapshots, options.kv);
+        Ok(Engine {
+            loaded,
+            ops,
+            recurrent: caches.recurrent(),
+            caches,
+            context,
+            parallel,
+            step_tokens: options.step_tokens.max(parallel),
+            pages: Pages::new(pages, page_tokens, slots, snapshots, reuse),
+            snapshots_each: (snapshots / 4).max(1),
+            speculate,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            next: 0,
+            totals: Totals::default(),
+        })
+    }
+
+    /// Longest sequence in tokens.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The model.
+    pub fn loaded(&self) -> &Arc<Loaded> {
+        &self.loaded
+    }
+
+    /// The executor.
+    pub fn ops(&self) -> &Arc<dyn Ops> {
+        &self.ops
+    }
+
+    /// Whether any sequence runs or waits.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    /// What is counted.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            pages: self.pages.total(),
+            pages_used: self.pages.used(),
+            pages_cached: self.pages.cached(),
+            snapshots: self.pages.snapshots(),
+            evictions: self.pages.evictions(),
+            ..self.totals
+        }
+    }
+
+    /// Takes a prompt. `stop_ids` end the text, besides those of `params`. Several with the same prompt share what is
+    /// computed of it.
+    ///
+    /// # Errors
+    /// [`InferenceError::EmptyPrompt`], [`InferenceError::PromptTooLong`], an id outside the vocabulary, or parameters out
+    /// of range.
+    pub fn add(
+        &mut self,
+        prompt: &[u32],
+        params: SamplingParams,
+        stop_ids: &[u32],
+    ) -> Result<SequenceId, InferenceError> {
+        let head = self.loaded.head.as_ref().expect("checked by `new`");
+        let (tokens, context) = (prompt.len(), self.context);
+        if prompt.is_empty() {
+            return Err(InferenceError::EmptyPrompt);
+        }
+        if tokens >= context {
+            return Err(InferenceError::PromptTooLong { tokens, context });
+        }
+        self.loaded.model.shape().check(&Batch::new(&[prompt])?)?;
+        let mut stop_ids = if params.ignore_eos { Vec::new() } else { stop_ids.to_vec() };
+        stop_ids.extend(&params.stop_ids);
+        let wanted = params.max_tokens.map(|most| tokens.saturating_add(most));
+        let (limit, full) = match wanted {
+            Some(limit) if limit <= context => (limit, Finish::Length),
+            _ => (context, Finish::Context),
+        };
+        let guesses = match self.speculate {
+            Speculate::Never => false,
+            Speculate::Greedy => params.is_greedy(),
+            Speculate::Always => true,
+        };
+        let id = SequenceId(self.next);
+        self.next += 1;
+        self.waiting.push_back(Running {
+            id,
+            tokens: prompt.to_vec(),
+            prompt: tokens,
+            cached: 0,
+            pages: Vec::new(),
+            slot: 0,
+            keep_at: Vec::new(),
+            stride: 1,
+            sampler: Sampler::new(params, head.out.outputs)?,
+            stop_ids,
+            limit,
+            full,
+            counts: Counts { prompt: tokens, ..Counts::default() },
+            lookup: guesses.then(Lookup::default),
+        });
+        Ok(id)
+    }
+
+    /// Ends a sequence wherever it is, and says what was counted of it; what it held is free at once.
+    pub fn cancel(&mut self, id: SequenceId) -> Option<Counts> {
+        if let Some(at) = self.waiting.iter().position(|s| s.id == id) {
+            return self.waiting.remove(at).map(|s| s.counts);
+        }
+        let at = self.running.iter().position(|s| s.id == id)?;
+        let mut sequence = self.running.remove(at);
+        self.let_go(&mut sequence, true);
+        Some(sequence.counts)
+    }
+
+    /// One forward pass. No events while prompts are still going in, or if there is nothing to do.
+    ///
+    /// # Errors
+    /// What the executor says; the sequences of the step will be computed again.
+    pub fn step(&mut self) -> Result<Vec<Event>, InferenceError> {
+        self.admit();
+        let entries = self.entries();
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut logits = match self.forward(&entries) {
+            Ok(logits) => logits,
+            Err(error) => {
+                self.give_up(&entries);
+                return Err(error);
+            }
+        };
+        let head = self.loaded.head.as_ref().expect("checked by `new`");
+        let mut rows = logits.chunks_exact_mut(head.out.outputs);
+        let mut events = Vec::new();
+        for entry in &entries {
+            let s = &mut self.running[entry.index];
+            let mut right = 0;
+            if s.pending() == entry.count {
+                let own: Vec<_> = rows.by_ref().take(1 + entry.draft.len()).collect();
+                right = s.take_all(own, &entry.draft, &mut events);
+            }
+            self.put_in(entry, right);
+        }
+        self.totals.steps += 1;
+        for entry in &entries {
+            self.totals.computed += (entry.count + entry.draft.len()) as u64;
+            self.totals.drafted += entry.draft.len() as u64;
+        }
+        self.totals.generated += events.iter().filter(|event| event.token.is_some()).count() as u64;
+        for event in events.iter().filter(|e| e.finish.is_some()) {
+            self.cancel(event.sequence);
+        }
+        Ok(events)
+    }
+
+    /// Lets waiting sequences run, in their order. One whose beginning is being computed by another waits for that one,
+    /// and keeps its place.
+    fn admit(&mut self) {
+        let mut at = 0;
+        while self.running.len() + at < self.parallel && at < self.waiting.len() {
+            let tokens = &self.waiting[at].tokens;
+            let known = &tokens[..tokens.len() - 1]; // the last one is computed for its logits
+            let reuse = self.pages.find(known, self.recurrent);
+            if let Some((leader, common)) = self.leader(known, reuse.tokens) {
+                self.running[leader].keep_at.push(common);
+                at += 1;
+                continue;
+            }
+            if !self.fits(tokens.len(), &reuse) {
+                break;
+            }
+            let sequence = self.waiting.remove(at).expect("it is there");
+            self.start(sequence, reuse);
+        }
+    }
+
+    /// Which running sequence is about to compute more of these tokens than the `have` first ones, and how many?
+    fn leader(&self, tokens: &[u32], have: usize) -> Option<(usize, usize)> {
+        if !self.pages.keeps() {
+            return None;
+        }
+        let prompts = self.running.iter().enumerate().filter(|(_, s)| s.pending() > 1);
+        let common = prompts.map(|(i, s)| (i, alike(&s.tokens, tokens), s.cached));
+        let ahead = common.filter(|&(_, common, cached)| common >= have + WORTH_WAITING && common > cached);
+        ahead.map(|(i, common, _)| (i, common)).max_by_key(|&(_, common)| common)
+    }
+
+    /// Is there room for a sequence of so many tokens, the next one, and what those that run will need soon?
+    fn fits(&self, tokens: usize, reuse: &Reuse) -> bool {
+        let pages = |tokens: usize| (tokens + 1).div_ceil(self.pages.page_tokens);
+        let needed = pages(tokens) - reuse.full.len();
+        let soon = |s: &Running| (pages(s.tokens.len()) + 1).saturating_sub(s.pages.len());
+        let soon: usize = self.running.iter().map(soon).sum();
+        self.running.is_empty() || needed + soon <= self.pages.available(reuse)
+    }
+
+    /// Lets a sequence run, from what is there of it.
+    fn start(&mut self, mut s: Running, mut reuse: Reuse) {
+        reuse.full.iter().for_each(|&page| self.pages.hold(page));
+        while let Some(source) = reuse.partial {
+            if self.pages.adopt(source, reuse.tokens % self.pages.page_tokens) {
+                reuse.full.push(source);
+                break;
+            }
+            self.pages.hold(source);
+            let copy = self.pages.take(reuse.full.last().copied());
+            if let Some(copy) = copy {
+                let tokens = self.pages.tokens(source)[..reuse.tokens % self.pages.page_tokens].to_vec();
+                self.pages.extend(copy, &tokens);
+                self.caches.copy_page(&*self.ops, source, copy);
+                reuse.full.push(copy);
+                reuse.partial = None;
+            }
+            self.pages.release(source);
+            if copy.is_none() {
+                // No room for a copy: what is left are whole pages, and a state at their end or before.
+                reuse.full.iter().rev().for_each(|&page| self.pages.release(page));
+                let whole = reuse.full.len() * self.pages.page_tokens;
+                reuse = self.pages.find(&s.tokens[..whole], self.recurrent);
+                reuse.full.iter().for_each(|&page| self.pages.hold(page));
+            }
+        }
+        s.slot = self.pages.take_slot();
+        if let Some(state) = reuse.state {
+            self.pages.use_state(state);
+            self.caches.copy_state(&*self.ops, state, s.slot);
+        }
+        (s.cached, s.pages) = (reuse.tokens, reuse.full);
+        // States are kept where others may branch off: before the last token of the prompt, and where others did.
+        s.keep_at = vec![s.tokens.len() - 1];
+        s.keep_at.extend((reuse.common > reuse.tokens).then_some(reuse.common));
+        let borders = s.tokens.len() / self.pages.page_tokens;
+        s.stride = borders.div_ceil(self.snapshots_each).next_power_of_two();
+        if s.counts.preemptions == 0 {
+            s.counts.cached = s.cached;
+            self.totals.started += 1;
+            self.totals.hits += u64::from(s.cached > 0);
+            self.totals.prompt += s.prompt as u64;
+            self.totals.cached += s.cached as u64;
+        }
+        let at = self.running.partition_point(|other| other.id < s.id);
+        self.running.insert(at, s);
+    }
+
+    /// What goes into this step, with pages for it: the oldest first, and if there are none left, the youngest makes room.
+    fn entries(&mut self) -> Vec<Entry> {
+        let pending: Vec<usize> = self.running.iter().map(Running::pending).collect();
+        let plan = schedule::plan(&pending, self.step_tokens);
+        let mut entries = Vec::new();
+        for (index, count) in plan.into_iter().enumerate().filter(|&(_, count)| count > 0) {
+            while self.running.len() > index && !self.room(index, count) {
+                self.preempt(self.running.len() - 1, true);
+            }
+            if self.running.len() > index {
+                entries.push(Entry { index, count, draft: Vec::new(), before: Vec::new(), saves: Vec::new() });
+            }
+        }
+        entries.retain(|entry| entry.index < self.running.len());
+        self.guess(&mut entries);
+        for entry in entries.iter_mut().filter(|_| self.recurrent) {
+            let s = &self.running[entry.index];
+            for at in s.keeps(s.cached, s.cached + entry.count, self.pages.page_tokens) {
+                entry.saves.extend(self.pages.take_snapshot().map(|slot| (at, slot)));
+            }
+        }
+        entries
+    }
+
+    /// Adds guesses to those that are given a token in this step, where there is room in their pages.
+    fn guess(&mut self, entries: &mut [Entry]) {
+        let rows: usize = entries.iter().map(|entry| entry.count).sum();
+        let mut left = GUESSING_ROWS.min(self.step_tokens).saturating_sub(rows);
+        for entry in entries {
+            let s = &mut self.running[entry.index];
+            let Some(lookup) = s.lookup.as_mut().filter(|_| left > 0 && s.tokens.len() == s.cached + entry.count)
+            else {
+                continue;
+            };
+            let room = s.pages.len() * self.pages.page_tokens - s.tokens.len();
+            let most = left.min(room).min((s.limit - s.tokens.len()).saturating_sub(1));
+            entry.draft = lookup.guess(&s.tokens, most);
+            left -= entry.draft.len();
+            if self.recurrent {
+                entry.before = entry.draft.iter().map(|_| self.pages.take_slot()).collect();
+            }
+        }
+    }
+
+    /// Gives a sequence the pages for its next tokens, or as many of them as there are.
+    fn room(&mut self, index: usize, count: usize) -> bool {
+        let s = &mut self.running[index];
+        let needed = (s.cached + count).div_ceil(self.pages.page_tokens);
+        while s.pages.len() < needed {
+            let Some(page) = self.pages.take(s.pages.last().copied()) else { return false };
+            s.pages.push(page);
+        }
+        true
+    }
+
+    /// Logits after the last token of the entries whose tokens are all in after this step, and after each of their guesses,
+    /// `[rows, vocab]`.
+    fn forward(&self, entries: &[Entry]) -> Result<Vec<f32>, InferenceError> {
+        let mut batch = Batch::default();
+        let mut rows = Vec::new();
+        for entry in entries {
+            let s = &self.running[entry.index];
+            let kept = entry.saves.iter().map(|&(at, slot)| Save { rows: at - s.cached, slot });
+            let before = entry.before.iter().enumerate().map(|(i, &slot)| Save { rows: entry.count + i, slot });
+            let past = ops::Past { saves: kept.chain(before).collect(), ..s.past() };
+            let tokens = &s.tokens[s.cached..s.cached + entry.count];
+            batch.push_after(&[tokens, &entry.draft].concat(), past)?;
+            if entry.count == s.pending() {
+                let end = batch.tokens() as u32;
+                rows.extend(end - 1 - entry.draft.len() as u32..end);
+            }
+        }
+        self.loaded.model.shape().check(&batch)?;
+        self.caches.check(&batch)?;
+        let cx = Forward::cached(&*self.ops, &batch, &self.caches);
+        let head = self.loaded.head.as_ref().expect("checked by `new`");
+        let hidden = self.loaded.model.forward(&cx);
+        let out = if rows.is_empty() { hidden } else { head.logits(&cx, &self.ops.rows(&hidden, &rows)) };
+        let out = self.ops.read(&out)?;
+        Ok(if rows.is_empty() { Vec::new() } else { out })
+    }
+
+    /// Notes what a step has put in; of the guesses, the `right` first ones stay.
+    fn put_in(&mut self, entry: &Entry, right: usize) {
+        let s = &mut self.running[entry.index];
+        let sure = s.cached + entry.count;
+        let (page_tokens, from, to) = (self.pages.page_tokens, s.cached, sure + right);
+        s.cached = to;
+        self.totals.accepted += right as u64;
+        if let Some(lookup) = s.lookup.as_mut().filter(|_| !entry.draft.is_empty()) {
+            lookup.learn(entry.draft.len(), right);
+        }
+        for index in from / page_tokens..to.div_ceil(page_tokens) {
+            let part = from.max(index * page_tokens)..to.min((index + 1) * page_tokens);
+            self.pages.extend(s.pages[index], &s.tokens[part.clone()]);
+            if part.end == (index + 1) * page_tokens {
+                s.pages[index] = self.pages.settle(s.pages[index]);
+            }
+        }
+        for &(at, slot) in &entry.saves {
+            let page = (at - 1) / page_tokens;
+            self.pages.keep_state(s.pages[page], at - page * page_tokens, slot);
+        }
+        for at in if self.recurrent { s.keeps(sure, to, page_tokens) } else { Vec::new() } {
+            if let Some(slot) = self.pages.take_snapshot() {
+                let source = entry.before.get(at - sure).copied().unwrap_or(s.slot);
+                self.caches.copy_state(&*self.ops, source, slot);
+                let page = (at - 1) / page_tokens;
+                self.pages.keep_state(s.pages[page], at - page * page_tokens, slot);
+            }
+        }
+        // The state is that after all guesses; the one before the first wrong guess takes its place.
+        let mut before = entry.before.clone();
+        if right < before.len() {
+            std::mem::swap(&mut s.slot, &mut before[right]);
+        }
+        before.into_iter().for_each(|slot| self.pages.free_slot(slot));
+    }
+
+    /// Takes the place of a running sequence away; it waits again, in its old place in the queue.
+    fn preempt(&mut self, index: usize, state_is_good: bool) {
+        let mut s = self.running.remove(index);
+        self.let_go(&mut s, state_is_good);
+        s.counts.preemptions += 1;
+        self.totals.preemptions += 1;
+        let at = self.waiting.partition_point(|other| other.id < s.id);
+        self.waiting.insert(at, s);
+    }
+
+    /// A step has failed half-way.
+    fn give_up(&mut self, entries: &[Entry]) {
+        for entry in entries.iter().rev() {
+            entry.saves.iter().for_each(|&(_, slot)| self.pages.drop_snapshot(slot));
+            entry.before.iter().for_each(|&slot| self.pages.free_slot(slot));
+            self.preempt(entry.index, false);
+        }
+    }
+
+    /// Lets go of the pages and the slot of a sequence. Its state stays as a snapshot, if it is that of its tokens.
+    fn let_go(&mut self, s: &mut Running, state_is_good: bool) {
+        if state_is_good && self.recurrent && s.cached > 0 && self.pages.slot_to_snapshot() {
+            let page = (s.cached - 1) / self.pages.page_tokens;
+            self.pages.keep_state(s.pages[page], s.cached - page * self.pages.page_tokens, s.slot);
+        } else {
+            self.pages.free_slot(s.slot);
+        }
+        s.pages.drain(..).rev().for_each(|page| self.pages.release(page));
+        s.cached = 0;
+    }
+}

@@ -1,0 +1,101 @@
+//! What does the engine know of a sequence, and which token comes next in it?
+
+use super::interface::{Counts, Event, Finish, SequenceId};
+use super::speculation::Lookup;
+use crate::sampling::{History, Sampler};
+use ops::Past;
+
+/// A sequence that waits or runs.
+pub(super) struct Running {
+    pub(super) id: SequenceId,
+    /// Prompt and output.
+    pub(super) tokens: Vec<u32>,
+    pub(super) prompt: usize,
+    /// Tokens whose keys and values, and recurrent state, are there.
+    pub(super) cached: usize,
+    /// The pages that hold them, and room for those to come.
+    pub(super) pages: Vec<u32>,
+    /// Where its recurrent state is while it runs.
+    pub(super) slot: u32,
+    /// Numbers of tokens after which its recurrent state is to be kept.
+    pub(super) keep_at: Vec<usize>,
+    /// It is kept at every so many page borders too.
+    pub(super) stride: usize,
+    pub(super) sampler: Sampler,
+    pub(super) stop_ids: Vec<u32>,
+    /// Longest in tokens, prompt and output.
+    pub(super) limit: usize,
+    pub(super) full: Finish,
+    pub(super) counts: Counts,
+    /// Guesses its next tokens, if any are to be guessed.
+    pub(super) lookup: Option<Lookup>,
+}
+
+impl Running {
+    /// Tokens to be put in.
+    pub(super) fn pending(&self) -> usize {
+        self.tokens.len() - self.cached
+    }
+
+    /// Where its past lies.
+    pub(super) fn past(&self) -> Past {
+        Past { tokens: self.cached, pages: self.pages.as_slice().into(), slot: self.slot, saves: Vec::new() }
+    }
+
+    /// Numbers of tokens in `from + 1..=to` after which its recurrent state is to be kept, in order.
+    pub(super) fn keeps(&self, from: usize, to: usize, page_tokens: usize) -> Vec<usize> {
+        let every = self.stride * page_tokens;
+        let borders = (from / every + 1..=to / every).map(|border| border * every);
+        let asked = self.keep_at.iter().copied().filter(|&at| at > from && at <= to);
+        let mut all: Vec<usize> = borders.chain(asked).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Chooses the next token from its logits `[vocab]`, which are overwritten.
+    pub(super) fn take(&mut self, logits: &mut [f32]) -> Event {
+        if self.tokens.len() >= self.limit {
+            return self.event(None, Some(self.full.clone()));
+        }
+        let (prompt, generated) = self.tokens.split_at(self.prompt);
+        // What may come next at all is the first stage: a mask of allowed tokens.
+        let mask: Option<&[u32]> = None;
+        let token = match self.sampler.sample(logits, History { prompt, generated }, mask) {
+            Ok(token) => token,
+            Err(error) => return self.event(None, Some(Finish::Failed(error.to_string()))),
+        };
+        self.tokens.push(token.id);
+        self.counts.generated += 1;
+        let finish = match () {
+            () if self.stop_ids.contains(&token.id) => Some(Finish::Stop),
+            () if self.tokens.len() >= self.limit => Some(self.full.clone()),
+            () => None,
+        };
+        self.event(Some(token), finish)
+    }
+
+    /// Chooses the next tokens from the logits after its last token and after each of the guesses `draft`: one, and one
+    /// more for each guess that is right. Gives the number of those.
+    pub(super) fn take_all(&mut self, rows: Vec<&mut [f32]>, draft: &[u32], events: &mut Vec<Event>) -> usize {
+        let mut right = 0;
+        self.counts.drafted += draft.len();
+        for row in rows {
+            let mut event = self.take(row);
+            let id = event.token.as_ref().map(|token| token.id);
+            let goes_on = event.finish.is_none() && id.is_some() && draft.get(right).copied() == id;
+            right += usize::from(goes_on);
+            self.counts.accepted += usize::from(goes_on);
+            event.counts = self.counts;
+            events.push(event);
+            if !goes_on {
+                break;
+            }
+        }
+        right
+    }
+
+    fn event(&self, token: Option<crate::sampling::Sampled>, finish: Option<Finish>) -> Event {
+        Event { sequence: self.id, token, finish, counts: self.counts }
+    }
+}
