@@ -53,6 +53,18 @@ pub enum InferenceError {
         /// The longest sequence.
         context: usize,
     },
+    /// A model that cannot guess for another.
+    #[error(
+        "the draft model has {got} {what}, expected {expected} as the model it guesses for: take a smaller model of the same family"
+    )]
+    Draft {
+        /// What there is another number of.
+        what: &'static str,
+        /// How many it has.
+        got: usize,
+        /// How many are needed.
+        expected: usize,
+    },
     /// Nothing to go on from.
     #[error("the prompt has no tokens: give it some text")]
     EmptyPrompt,

@@ -7,6 +7,7 @@
 //! mates, nor on the size of the chunks, nor on what was there already of its beginning, nor on its having been computed
 //! again after its pages were taken.
 
+mod draft;
 mod interface;
 mod pages;
 mod schedule;
@@ -17,11 +18,12 @@ pub use interface::{Counts, EngineOptions, Event, Finish, SequenceId, Speculate,
 
 use crate::encoder::InferenceError;
 use crate::sampling::{Sampler, SamplingParams};
+use draft::Draft;
 use models::{Batch, Caches, Forward, Loaded};
 use ops::{Ops, Save};
 use pages::{Pages, Reuse, alike};
 use sequence::Running;
-use speculation::Lookup;
+use speculation::{Pace, follow};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -45,6 +47,7 @@ pub struct Engine {
     /// Borders of pages at which a prompt may keep its recurrent state.
     snapshots_each: usize,
     speculate: Speculate,
+    draft: Option<Draft>,
     /// Oldest first.
     waiting: VecDeque<Running>,
     /// Oldest first.
@@ -54,6 +57,7 @@ pub struct Engine {
 }
 
 /// What a sequence puts into a step.
+#[derive(Default)]
 struct Entry {
     /// Among the running ones.
     index: usize,
@@ -61,6 +65,8 @@ struct Entry {
     count: usize,
     /// Guesses at those that follow.
     draft: Vec<u32>,
+    /// What each was drawn from; empty where it was certain.
+    odds: Vec<Vec<f32>>,
     /// Where its recurrent state is kept before each guess.
     before: Vec<u32>,
     /// States to keep: after how many of the sequence's tokens, and where.
@@ -74,6 +80,30 @@ impl Engine {
     /// [`InferenceError::NoHead`] if the model gives no logits, [`InferenceError::Context`] for a context that it does not
     /// take, [`InferenceError::Pages`] for too few pages.
     pub fn new(loaded: Arc<Loaded>, ops: Arc<dyn Ops>, options: EngineOptions) -> Result<Engine, InferenceError> {
+        Engine::build(loaded, None, ops, options)
+    }
+
+    /// As [`Engine::new`], with a smaller model of the same vocabulary on the same executor that guesses what the larger
+    /// one will say. Guesses change no greedy text at precision exact, and no sampled text's distribution; for the same
+    /// seed a sampled text may be another one than without them, or beside others.
+    ///
+    /// # Errors
+    /// As [`Engine::new`], and [`InferenceError::Draft`] if the smaller model does not go with the larger one.
+    pub fn with_draft(
+        loaded: Arc<Loaded>,
+        draft: Arc<Loaded>,
+        ops: Arc<dyn Ops>,
+        options: EngineOptions,
+    ) -> Result<Engine, InferenceError> {
+        Engine::build(loaded, Some(draft), ops, options)
+    }
+
+    fn build(
+        loaded: Arc<Loaded>,
+        draft: Option<Arc<Loaded>>,
+        ops: Arc<dyn Ops>,
+        options: EngineOptions,
+    ) -> Result<Engine, InferenceError> {
         let shape = loaded.model.shape();
         if loaded.head.is_none() {
             return Err(InferenceError::NoHead { architecture: shape.architecture });
@@ -92,8 +122,12 @@ impl Engine {
         if pages < longest {
             return Err(InferenceError::Pages { pages, needed: longest, page_tokens, context });
         }
+        if let Some(draft) = &draft {
+            draft::check(draft, &loaded, context)?;
+        }
         let states = loaded.model.states();
-        let state_bytes: usize = states.iter().map(|state| state.slot_bytes()).sum();
+        let theirs = draft.as_ref().map_or_else(Vec::new, |draft| draft.model.states());
+        let state_bytes: usize = states.iter().chain(&theirs).map(|state| state.slot_bytes()).sum();
         let snapshots = match state_bytes {
             0 => 0,
             bytes if reuse => {
@@ -103,11 +137,13 @@ impl Engine {
         };
         let guessing = if speculate == Speculate::Never || state_bytes == 0 { 0 } else { GUESSING_ROWS };
         let slots = parallel + guessing;
-        let caches = Caches::new(&*ops, &states, pages, page_tokens, slots + snapshots, options.kv);
+        let room = |states: &[_]| Caches::new(&*ops, states, pages, page_tokens, slots + snapshots, options.kv);
+        let caches = room(&states);
+        let draft = draft.map(|loaded| Draft { loaded, caches: room(&theirs) });
         Ok(Engine {
             loaded,
             ops,
-            recurrent: caches.recurrent(),
+            recurrent: state_bytes > 0,
             caches,
             context,
             parallel,
@@ -115,6 +151,7 @@ impl Engine {
             pages: Pages::new(pages, page_tokens, slots, snapshots, reuse),
             snapshots_each: (snapshots / 4).max(1),
             speculate,
+            draft,
             waiting: VecDeque::new(),
             running: Vec::new(),
             next: 0,
@@ -205,7 +242,8 @@ impl Engine {
             limit,
             full,
             counts: Counts { prompt: tokens, ..Counts::default() },
-            lookup: guesses.then(Lookup::default),
+            pace: guesses.then(Pace::default),
+            drafted: 0,
         });
         Ok(id)
     }
@@ -227,11 +265,12 @@ impl Engine {
     /// What the executor says; the sequences of the step will be computed again.
     pub fn step(&mut self) -> Result<Vec<Event>, InferenceError> {
         self.admit();
-        let entries = self.entries();
+        let mut entries = self.entries();
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let mut logits = match self.forward(&entries) {
+        let logits = self.guess(&mut entries).and_then(|()| self.forward(&entries));
+        let mut logits = match logits {
             Ok(logits) => logits,
             Err(error) => {
                 self.give_up(&entries);
@@ -246,7 +285,7 @@ impl Engine {
             let mut right = 0;
             if s.pending() == entry.count {
                 let own: Vec<_> = rows.by_ref().take(1 + entry.draft.len()).collect();
-                right = s.take_all(own, &entry.draft, &mut events);
+                right = s.take_all(own, &entry.draft, &entry.odds, &mut events);
             }
             self.put_in(entry, right);
         }
@@ -317,6 +356,9 @@ impl Engine {
                 let tokens = self.pages.tokens(source)[..reuse.tokens % self.pages.page_tokens].to_vec();
                 self.pages.extend(copy, &tokens);
                 self.caches.copy_page(&*self.ops, source, copy);
+                if let Some(draft) = &self.draft {
+                    draft.caches.copy_page(&*self.ops, source, copy);
+                }
                 reuse.full.push(copy);
                 reuse.partial = None;
             }
@@ -332,9 +374,9 @@ impl Engine {
         s.slot = self.pages.take_slot();
         if let Some(state) = reuse.state {
             self.pages.use_state(state);
-            self.caches.copy_state(&*self.ops, state, s.slot);
+            self.copy_state(state, s.slot);
         }
-        (s.cached, s.pages) = (reuse.tokens, reuse.full);
+        (s.cached, s.drafted, s.pages) = (reuse.tokens, reuse.tokens, reuse.full);
         // States are kept where others may branch off: before the last token of the prompt, and where others did.
         s.keep_at = vec![s.tokens.len() - 1];
         s.keep_at.extend((reuse.common > reuse.tokens).then_some(reuse.common));
@@ -361,11 +403,10 @@ impl Engine {
                 self.preempt(self.running.len() - 1, true);
             }
             if self.running.len() > index {
-                entries.push(Entry { index, count, draft: Vec::new(), before: Vec::new(), saves: Vec::new() });
+                entries.push(Entry { index, count, ..Entry::default() });
             }
         }
         entries.retain(|entry| entry.index < self.running.len());
-        self.guess(&mut entries);
         for entry in entries.iter_mut().filter(|_| self.recurrent) {
             let s = &self.running[entry.index];
             for at in s.keeps(s.cached, s.cached + entry.count, self.pages.page_tokens) {
@@ -376,22 +417,28 @@ impl Engine {
     }
 
     /// Adds guesses to those that are given a token in this step, where there is room in their pages.
-    fn guess(&mut self, entries: &mut [Entry]) {
+    fn guess(&mut self, entries: &mut [Entry]) -> Result<(), InferenceError> {
         let rows: usize = entries.iter().map(|entry| entry.count).sum();
         let mut left = GUESSING_ROWS.min(self.step_tokens).saturating_sub(rows);
-        for entry in entries {
+        let mut lengths = vec![0; entries.len()];
+        for (entry, length) in entries.iter_mut().zip(&mut lengths) {
             let s = &mut self.running[entry.index];
-            let Some(lookup) = s.lookup.as_mut().filter(|_| left > 0 && s.tokens.len() == s.cached + entry.count)
-            else {
-                continue;
-            };
+            let Some(pace) = s.pace.as_mut().filter(|_| s.tokens.len() == s.cached + entry.count) else { continue };
             let room = s.pages.len() * self.pages.page_tokens - s.tokens.len();
-            let most = left.min(room).min((s.limit - s.tokens.len()).saturating_sub(1));
-            entry.draft = lookup.guess(&s.tokens, most);
-            left -= entry.draft.len();
-            if self.recurrent {
-                entry.before = entry.draft.iter().map(|_| self.pages.take_slot()).collect();
+            let most = left.min(room).min((s.limit - s.tokens.len()).saturating_sub(1)).min(pace.most());
+            pace.rest();
+            if self.draft.is_none() {
+                entry.draft = follow(&s.tokens, most);
             }
+            *length = if self.draft.is_some() { most } else { entry.draft.len() };
+            left -= *length;
+            if self.recurrent {
+                entry.before = (0..*length).map(|_| self.pages.take_slot()).collect();
+            }
+        }
+        match &self.draft {
+            Some(draft) => draft.guess(&*self.ops, &mut self.running, entries, &lengths),
+            None => Ok(()),
         }
     }
 
@@ -440,8 +487,10 @@ impl Engine {
         let (page_tokens, from, to) = (self.pages.page_tokens, s.cached, sure + right);
         s.cached = to;
         self.totals.accepted += right as u64;
-        if let Some(lookup) = s.lookup.as_mut().filter(|_| !entry.draft.is_empty()) {
-            lookup.learn(entry.draft.len(), right);
+        // The last guess is not put into the model that made it.
+        s.drafted = to.min(sure + entry.draft.len().saturating_sub(1));
+        if let Some(pace) = s.pace.as_mut().filter(|_| !entry.draft.is_empty()) {
+            pace.learn(entry.draft.len(), right);
         }
         for index in from / page_tokens..to.div_ceil(page_tokens) {
             let part = from.max(index * page_tokens)..to.min((index + 1) * page_tokens);
@@ -458,6 +507,9 @@ impl Engine {
             if let Some(slot) = self.pages.take_snapshot() {
                 let source = entry.before.get(at - sure).copied().unwrap_or(s.slot);
                 self.caches.copy_state(&*self.ops, source, slot);
+                if let Some(draft) = &self.draft {
+                    draft.caches.copy_state(&*self.ops, source, slot);
+                }
                 let page = (at - 1) / page_tokens;
                 self.pages.keep_state(s.pages[page], at - page * page_tokens, slot);
             }
@@ -468,6 +520,14 @@ impl Engine {
             std::mem::swap(&mut s.slot, &mut before[right]);
         }
         before.into_iter().for_each(|slot| self.pages.free_slot(slot));
+    }
+
+    /// Makes slot `to` hold the state that slot `from` holds.
+    fn copy_state(&self, from: u32, to: u32) {
+        self.caches.copy_state(&*self.ops, from, to);
+        if let Some(draft) = &self.draft {
+            draft.caches.copy_state(&*self.ops, from, to);
+        }
     }
 
     /// Takes the place of a running sequence away; it waits again, in its old place in the queue.

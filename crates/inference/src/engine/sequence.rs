@@ -1,8 +1,8 @@
 //! What does the engine know of a sequence, and which token comes next in it?
 
 use super::interface::{Counts, Event, Finish, SequenceId};
-use super::speculation::Lookup;
-use crate::sampling::{History, Sampler};
+use super::speculation::Pace;
+use crate::sampling::{Guess, History, Sampler};
 use ops::Past;
 
 /// A sequence that waits or runs.
@@ -27,8 +27,10 @@ pub(super) struct Running {
     pub(super) limit: usize,
     pub(super) full: Finish,
     pub(super) counts: Counts,
-    /// Guesses its next tokens, if any are to be guessed.
-    pub(super) lookup: Option<Lookup>,
+    /// How many of its next tokens to guess, if any.
+    pub(super) pace: Option<Pace>,
+    /// Tokens that the model which guesses has seen.
+    pub(super) drafted: usize,
 }
 
 impl Running {
@@ -54,14 +56,14 @@ impl Running {
     }
 
     /// Chooses the next token from its logits `[vocab]`, which are overwritten.
-    pub(super) fn take(&mut self, logits: &mut [f32]) -> Event {
+    fn take(&mut self, logits: &mut [f32], guess: Option<Guess<'_>>) -> Event {
         if self.tokens.len() >= self.limit {
             return self.event(None, Some(self.full.clone()));
         }
         let (prompt, generated) = self.tokens.split_at(self.prompt);
         // What may come next at all is the first stage: a mask of allowed tokens.
         let mask: Option<&[u32]> = None;
-        let token = match self.sampler.sample(logits, History { prompt, generated }, mask) {
+        let token = match self.sampler.sample_guessed(logits, History { prompt, generated }, mask, guess) {
             Ok(token) => token,
             Err(error) => return self.event(None, Some(Finish::Failed(error.to_string()))),
         };
@@ -76,12 +78,19 @@ impl Running {
     }
 
     /// Chooses the next tokens from the logits after its last token and after each of the guesses `draft`: one, and one
-    /// more for each guess that is right. Gives the number of those.
-    pub(super) fn take_all(&mut self, rows: Vec<&mut [f32]>, draft: &[u32], events: &mut Vec<Event>) -> usize {
+    /// more for each guess that is right. Gives the number of those. `odds` are what each guess was drawn from, if it was.
+    pub(super) fn take_all(
+        &mut self,
+        rows: Vec<&mut [f32]>,
+        draft: &[u32],
+        odds: &[Vec<f32>],
+        events: &mut Vec<Event>,
+    ) -> usize {
         let mut right = 0;
         self.counts.drafted += draft.len();
         for row in rows {
-            let mut event = self.take(row);
+            let odds = odds.get(right).filter(|odds| !odds.is_empty());
+            let mut event = self.take(row, odds.map(|odds| Guess { id: draft[right], odds }));
             let id = event.token.as_ref().map(|token| token.id);
             let goes_on = event.finish.is_none() && id.is_some() && draft.get(right).copied() == id;
             right += usize::from(goes_on);

@@ -4,7 +4,7 @@
 //! Prompt lookup (Saxena 2023): what followed the last place where the sequence's last tokens stood will follow again.
 //! Its guesses are single tokens, so that rejection sampling (Leviathan et al. 2023) is to draw from the model's own
 //! distribution and to compare: the draw depends on the seed and the token's place alone, and so sampled texts do not
-//! change either.
+//! change either. Guesses of a second model ([`super::draft`]) are drawn from its distribution.
 
 /// The fewest last tokens that must have stood elsewhere.
 const SHORTEST: usize = 3;
@@ -17,9 +17,9 @@ const FIRST: usize = 3;
 /// The longest pause after wrong guesses, in tokens.
 const PAUSE: usize = 64;
 
-/// Guesses by prompt lookup, as many as were right lately.
+/// How many guesses to make: as many as were right lately.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lookup {
+pub(super) struct Pace {
     /// How many guesses to make.
     length: usize,
     /// Tokens until the next guess.
@@ -28,20 +28,21 @@ pub(super) struct Lookup {
     pause: usize,
 }
 
-impl Default for Lookup {
-    fn default() -> Lookup {
-        Lookup { length: FIRST, wait: 0, pause: 1 }
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { length: FIRST, wait: 0, pause: 1 }
     }
 }
 
-impl Lookup {
-    /// At most `most` guesses at what follows `tokens`.
-    pub(super) fn guess(&mut self, tokens: &[u32], most: usize) -> Vec<u32> {
-        if self.wait > 0 {
-            self.wait -= 1;
-            return Vec::new();
-        }
-        follow(tokens, self.length.min(most))
+impl Pace {
+    /// At most how many.
+    pub(super) fn most(&self) -> usize {
+        if self.wait > 0 { 0 } else { self.length }
+    }
+
+    /// A token went by without a guess.
+    pub(super) fn rest(&mut self) {
+        self.wait = self.wait.saturating_sub(1);
     }
 
     /// Learns how many of its guesses were right.
@@ -59,7 +60,7 @@ impl Lookup {
 
 /// What followed the latest of the longest earlier runs of the last tokens; where that reaches the end, what would
 /// follow if it went on like this.
-fn follow(tokens: &[u32], most: usize) -> Vec<u32> {
+pub(super) fn follow(tokens: &[u32], most: usize) -> Vec<u32> {
     let Some((&last, before)) = tokens.split_last() else { return Vec::new() };
     let mut best = (SHORTEST - 1, 0);
     for end in (0..before.len()).rev().filter(|&end| before[end] == last) {
@@ -95,21 +96,20 @@ mod tests {
 
     #[test]
     fn guesses_more_after_right_ones_and_rests_after_wrong_ones() {
-        let tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3];
-        let mut lookup = Lookup::default();
+        let mut pace = Pace::default();
         let mut lengths = Vec::new();
         for right in [3, 6, 8, 0, 0] {
-            let guesses = loop {
-                match lookup.guess(&tokens, MOST).len() {
-                    0 => lengths.push(0),
-                    some => break some,
-                }
-            };
-            lengths.push(guesses);
-            lookup.learn(guesses, right);
+            while pace.most() == 0 {
+                lengths.push(0);
+                pace.rest();
+            }
+            lengths.push(pace.most());
+            pace.learn(pace.most(), right);
         }
         assert_eq!(lengths, [3, 6, 8, 8, 0, 3]);
-        assert_eq!(lookup.guess(&tokens, MOST).len() + lookup.guess(&tokens, MOST).len(), 0);
-        assert_eq!(lookup.guess(&tokens, 2).len(), 2);
+        assert_eq!(pace.most(), 0);
+        pace.rest();
+        pace.rest();
+        assert_eq!(pace.most(), 3);
     }
 }

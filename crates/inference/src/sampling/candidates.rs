@@ -76,6 +76,18 @@ impl<'a> Candidates<'a> {
         row
     }
 
+    /// The probabilities `[vocab]`: 0 for what was filtered out.
+    pub(super) fn odds(&self) -> Vec<f32> {
+        let row = self.row();
+        let largest = max(&row);
+        if largest == f32::NEG_INFINITY {
+            return vec![0.0; row.len()];
+        }
+        let mut odds = softmax(&row, largest);
+        odds.iter_mut().zip(&row).filter(|(_, x)| **x == f32::NEG_INFINITY).for_each(|(odds, _)| *odds = 0.0);
+        odds
+    }
+
     /// The most likely token, the lowest id among equals; None if nothing is left.
     pub fn best(&self) -> Option<u32> {
         let values = self.values();

@@ -43,4 +43,4 @@ pub use defaults::SamplingDefaults;
 pub use error::SamplingError;
 pub use inference_config::InferenceConfig;
 pub use params::{MAX_LOGPROBS, MAX_STOP_BYTES, MAX_STOPS, SamplingParams};
-pub use sampler::{History, Sampled, Sampler};
+pub use sampler::{Guess, History, Sampled, Sampler};

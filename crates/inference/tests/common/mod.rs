@@ -63,6 +63,13 @@ impl Tiny {
         Engine::new(self.loaded.clone(), self.ops.clone(), options).expect("an engine")
     }
 
+    /// An engine for which another model guesses.
+    pub(crate) fn engine_with(&self, draft: &Tiny, options: EngineOptions) -> Engine {
+        // Executors of one kind share their weights' layout; both models run on this one.
+        let draft = Arc::new(models::load(goldens().join(draft.name), &*self.ops).expect("a golden loads"));
+        Engine::with_draft(self.loaded.clone(), draft, self.ops.clone(), options).expect("an engine")
+    }
+
     /// What a prompt gives in an engine of its own.
     pub(crate) fn alone(&self, prompt: &[u32], params: &SamplingParams) -> Trace {
         let mut engine =
