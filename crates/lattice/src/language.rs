@@ -16,6 +16,9 @@ use tokenizer::Tokenizer;
 /// The model that is used when none is named.
 const DEFAULT: &str = "smollm2-135m-instruct";
 
+/// Recurrent states that stay for the next turn of a conversation: its ends, and some places on the way.
+const SNAPSHOTS: usize = 8;
+
 /// Which language model, and how it computes.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct ModelArgs {
@@ -66,7 +69,13 @@ impl ModelArgs {
 impl Opened {
     /// An engine for one text at a time.
     pub(crate) fn engine(&self, context: &ContextArgs) -> Result<Engine, CliError> {
-        let options = EngineOptions { context: context.ctx, parallel: 1, kv: self.kv, ..EngineOptions::default() };
+        let options = EngineOptions {
+            context: context.ctx,
+            parallel: 1,
+            kv: self.kv,
+            snapshots: Some(SNAPSHOTS),
+            ..EngineOptions::default()
+        };
         Ok(self.model.engine(options)?)
     }
 }
