@@ -3,7 +3,7 @@
 use crate::error::GrammarError;
 
 /// The state of one text under a grammar.
-pub trait Constraint: Send {
+pub trait Constraint: Send + Sync {
     /// Sets the bit of each token that may come next (bit `i % 32` of word `i / 32`) and clears all others. Where the text
     /// may end, the tokens that end it are among them; where it must, they are the only ones.
     ///

@@ -107,6 +107,9 @@ pub enum InferenceError {
     /// The tokenizer could not be loaded, or a text not be encoded.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::TokenizerError),
+    /// A grammar is refused, or the vocabulary cannot be held to one.
+    #[error(transparent)]
+    Grammar(#[from] grammar::GrammarError),
     /// A result is NaN or infinite.
     #[error(
         "sequence {sequence} gave a value that is not finite: its activations overflow float32, or the weights hold NaN or infinity"

@@ -2,6 +2,7 @@
 
 use crate::encoder::InferenceError;
 use crate::engine::{Counts, Engine, Finish, SequenceId};
+use crate::guide::Guide;
 use crate::language::LanguageModel;
 use crate::sampling::{Sampled, SamplingParams};
 use crate::text::{Kind, Reasoning, Segment, StopStrings};
@@ -129,8 +130,24 @@ pub fn generate(
     reasoning: Option<Reasoning>,
     on: &mut Listener<'_>,
 ) -> Result<Generation, InferenceError> {
+    generate_guided(model, engine, prompt, params, None, reasoning, on)
+}
+
+/// As [`generate`], under a grammar.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_guided(
+    model: &LanguageModel,
+    engine: &mut Engine,
+    prompt: &[u32],
+    params: &SamplingParams,
+    guide: Option<Guide>,
+    reasoning: Option<Reasoning>,
+    on: &mut Listener<'_>,
+) -> Result<Generation, InferenceError> {
     let start = Instant::now();
-    let id = engine.add(prompt, params.clone(), model.stop_ids())?;
+    let id = engine.add_guided(prompt, params.clone(), model.stop_ids(), guide)?;
     let mut run = Run {
         stream: TextStream::new(model.tokenizer(), &params.stop, reasoning),
         generation: Generation {
@@ -194,7 +211,7 @@ impl Run {
                 }
                 match event.finish {
                     None => {}
-                    Some(Finish::Stop) => {
+                    Some(Finish::Stop | Finish::Complete) => {
                         self.generation.finish = FinishReason::Stop;
                         return Ok(());
                     }

@@ -2,13 +2,15 @@
 
 use crate::encoder::InferenceError;
 use crate::engine::{Engine, EngineOptions};
+use crate::guide::{Guide, ReasoningIds, grammar_compiler};
 use crate::sampling::{InferenceConfig, SamplingDefaults};
 use crate::text::Tags;
+use grammar::{Compiler, GrammarSpec};
 use models::{Config, Loaded};
 use ops::Ops;
 use serde_json::{Map, Value};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokenizer::{ChatInput, ChatTemplate, GgufVocab, Special, Tokenizer};
 use weights::Checkpoint;
 use weights::gguf::Vocab;
@@ -23,6 +25,7 @@ pub struct LanguageModel {
     defaults: SamplingDefaults,
     stop_ids: Vec<u32>,
     settings: InferenceConfig,
+    grammars: OnceLock<Compiler>,
 }
 
 /// A conversation to be continued.
@@ -75,7 +78,8 @@ impl LanguageModel {
                 ids
             }
         };
-        Ok(LanguageModel { loaded: Arc::new(loaded), ops, tokenizer, template, tags, defaults, stop_ids, settings })
+        let (loaded, grammars) = (Arc::new(loaded), OnceLock::new());
+        Ok(LanguageModel { loaded, ops, tokenizer, template, tags, defaults, stop_ids, settings, grammars })
     }
 
     /// An engine for it. The context is at most what `inference_config.json` allows.
@@ -130,6 +134,35 @@ impl LanguageModel {
             ids.pop();
         }
         Ok(ids)
+    }
+
+    /// The compiler of grammars for its tokens, made at the first call.
+    ///
+    /// # Errors
+    /// As [`Compiler::new`].
+    pub fn grammars(&self) -> Result<&Compiler, InferenceError> {
+        if let Some(compiler) = self.grammars.get() {
+            return Ok(compiler);
+        }
+        let compiler = grammar_compiler(&self.tokenizer, &self.stop_ids)?;
+        Ok(self.grammars.get_or_init(|| compiler))
+    }
+
+    /// Holds an answer to a grammar. If the model may reason first, `inside` says whether the prompt opened the block
+    /// ([`Tags::opened_by`]); the block is free, the answer after it is held.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    pub fn guide(&self, spec: &GrammarSpec, inside: Option<bool>) -> Result<Guide, InferenceError> {
+        let constraint = Box::new(self.grammars()?.compile(spec)?);
+        let ids = inside.zip(self.tags).and_then(|(inside, tags)| {
+            let id = |tag| self.tokenizer.token_to_id(tag);
+            Some(ReasoningIds { open: id(tags.open)?, close: id(tags.close)?, inside })
+        });
+        Ok(match ids {
+            Some(ids) => Guide::after_reasoning(constraint, ids),
+            None => Guide::new(constraint),
+        })
     }
 
     /// The model.

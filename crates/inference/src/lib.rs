@@ -4,6 +4,7 @@
 mod encoder;
 mod engine;
 mod generation;
+mod guide;
 mod language;
 mod perplexity;
 mod plan;
@@ -13,7 +14,8 @@ pub mod text;
 
 pub use encoder::{Encoder, InferenceError, Sequence};
 pub use engine::{Counts, Engine, EngineOptions, Event, Finish, SequenceId, Speculate, Totals};
-pub use generation::{FinishReason, Generation, Listener, NewText, TextStream, Timings, generate};
+pub use generation::{FinishReason, Generation, Listener, NewText, TextStream, Timings, generate, generate_guided};
+pub use guide::{Guide, ReasoningIds, grammar_compiler};
 pub use language::{Chat, LanguageModel, gguf_tokenizer};
 pub use perplexity::{Perplexity, perplexity};
 pub use plan::plan;

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 const ARROWS: &[(&str, &[&str])] = &[
     ("lattice-weights", &[]),
     ("lattice-tokenizer", &[]),
+    ("lattice-grammar", &[]),
     ("lattice-hub", &[]),
     ("lattice-kernels", &["lattice-weights"]),
     ("lattice-ops", &["lattice-kernels", "lattice-weights"]),
     ("lattice-models", &["lattice-ops", "lattice-weights"]),
-    ("lattice-inference", &["lattice-models", "lattice-ops", "lattice-tokenizer", "lattice-weights"]),
+    ("lattice-inference", &["lattice-grammar", "lattice-models", "lattice-ops", "lattice-tokenizer", "lattice-weights"]),
     (
         "lattice-embed",
         &[
@@ -28,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "lattice",
         &[
             "lattice-embed",
+            "lattice-grammar",
             "lattice-inference",
             "lattice-hub",
             "lattice-kernels",

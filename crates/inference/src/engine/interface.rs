@@ -90,6 +90,8 @@ pub struct Event {
 pub enum Finish {
     /// A token that ends the text: the event's token, which is not part of the text.
     Stop,
+    /// The grammar's text is whole: the event's token is part of it.
+    Complete,
     /// As many tokens as asked for.
     Length,
     /// The context is full.

@@ -17,6 +17,7 @@ mod speculation;
 pub use interface::{Counts, EngineOptions, Event, Finish, SequenceId, Speculate, Totals};
 
 use crate::encoder::InferenceError;
+use crate::guide::Guide;
 use crate::sampling::{Sampler, SamplingParams};
 use draft::Draft;
 use models::{Batch, Caches, Forward, Loaded};
@@ -52,6 +53,8 @@ pub struct Engine {
     waiting: VecDeque<Running>,
     /// Oldest first.
     running: Vec<Running>,
+    /// Tokens that came before any step, because a grammar forced them.
+    early: Vec<Event>,
     next: u64,
     totals: Totals,
 }
@@ -154,6 +157,7 @@ impl Engine {
             draft,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            early: Vec::new(),
             next: 0,
             totals: Totals::default(),
         })
@@ -176,7 +180,7 @@ impl Engine {
 
     /// Whether any sequence runs or waits.
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty()
+        self.running.is_empty() && self.waiting.is_empty() && self.early.is_empty()
     }
 
     /// What is counted.
@@ -205,6 +209,21 @@ impl Engine {
         params: SamplingParams,
         stop_ids: &[u32],
     ) -> Result<SequenceId, InferenceError> {
+        self.add_guided(prompt, params, stop_ids, None)
+    }
+
+    /// As [`Engine::add`], under a grammar. Tokens that it forces come without being sampled, several in a step, unless
+    /// log-probabilities are asked for.
+    ///
+    /// # Errors
+    /// As [`Engine::add`].
+    pub fn add_guided(
+        &mut self,
+        prompt: &[u32],
+        params: SamplingParams,
+        stop_ids: &[u32],
+        guide: Option<Guide>,
+    ) -> Result<SequenceId, InferenceError> {
         let head = self.loaded.head.as_ref().expect("checked by `new`");
         let (tokens, context) = (prompt.len(), self.context);
         if prompt.is_empty() {
@@ -228,7 +247,7 @@ impl Engine {
         };
         let id = SequenceId(self.next);
         self.next += 1;
-        self.waiting.push_back(Running {
+        let mut sequence = Running {
             id,
             tokens: prompt.to_vec(),
             prompt: tokens,
@@ -239,17 +258,25 @@ impl Engine {
             stride: 1,
             sampler: Sampler::new(params, head.out.outputs)?,
             stop_ids,
+            guide,
             limit,
             full,
             counts: Counts { prompt: tokens, ..Counts::default() },
             pace: guesses.then(Pace::default),
             drafted: 0,
-        });
+        };
+        let forced = sequence.jump();
+        let ended = forced.last().is_some_and(|event| event.finish.is_some());
+        self.early.extend(forced);
+        if !ended {
+            self.waiting.push_back(sequence);
+        }
         Ok(id)
     }
 
     /// Ends a sequence wherever it is, and says what was counted of it; what it held is free at once.
     pub fn cancel(&mut self, id: SequenceId) -> Option<Counts> {
+        self.early.retain(|event| event.sequence != id);
         if let Some(at) = self.waiting.iter().position(|s| s.id == id) {
             return self.waiting.remove(at).map(|s| s.counts);
         }
@@ -267,7 +294,7 @@ impl Engine {
         self.admit();
         let mut entries = self.entries();
         if entries.is_empty() {
-            return Ok(Vec::new());
+            return Ok(std::mem::take(&mut self.early));
         }
         let logits = self.guess(&mut entries).and_then(|()| self.forward(&entries));
         let mut logits = match logits {
@@ -279,7 +306,7 @@ impl Engine {
         };
         let head = self.loaded.head.as_ref().expect("checked by `new`");
         let mut rows = logits.chunks_exact_mut(head.out.outputs);
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.early);
         for entry in &entries {
             let s = &mut self.running[entry.index];
             let mut right = 0;

@@ -2,7 +2,8 @@
 
 use super::interface::{Counts, Event, Finish, SequenceId};
 use super::speculation::Pace;
-use crate::sampling::{Guess, History, Sampler};
+use crate::guide::Guide;
+use crate::sampling::{Guess, History, Sampled, Sampler};
 use ops::Past;
 
 /// A sequence that waits or runs.
@@ -23,6 +24,8 @@ pub(super) struct Running {
     pub(super) stride: usize,
     pub(super) sampler: Sampler,
     pub(super) stop_ids: Vec<u32>,
+    /// What holds it to a grammar.
+    pub(super) guide: Option<Guide>,
     /// Longest in tokens, prompt and output.
     pub(super) limit: usize,
     pub(super) full: Finish,
@@ -60,17 +63,49 @@ impl Running {
         if self.tokens.len() >= self.limit {
             return self.event(None, Some(self.full.clone()));
         }
+        match self.choose(logits, guess) {
+            Ok(token) => self.push(token),
+            Err(reason) => self.event(None, Some(Finish::Failed(reason))),
+        }
+    }
+
+    fn choose(&mut self, logits: &mut [f32], guess: Option<Guess<'_>>) -> Result<Sampled, String> {
         let (prompt, generated) = self.tokens.split_at(self.prompt);
         // What may come next at all is the first stage: a mask of allowed tokens.
-        let mask: Option<&[u32]> = None;
-        let token = match self.sampler.sample_guessed(logits, History { prompt, generated }, mask, guess) {
-            Ok(token) => token,
-            Err(error) => return self.event(None, Some(Finish::Failed(error.to_string()))),
+        let mask = match &mut self.guide {
+            Some(guide) => guide.mask(logits.len()).map_err(|e| e.to_string())?,
+            None => None,
         };
+        let history = History { prompt, generated };
+        let token = self.sampler.sample_guessed(logits, history, mask, guess).map_err(|e| e.to_string())?;
+        if let Some(guide) = &mut self.guide {
+            guide.take(token.id).map_err(|e| e.to_string())?;
+        }
+        Ok(token)
+    }
+
+    /// The tokens that the grammar leaves no choice about.
+    pub(super) fn jump(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        if self.sampler.params().logprobs.is_some() {
+            return events;
+        }
+        let forced = self.guide.as_mut().map(Guide::forced).unwrap_or_default();
+        for id in forced.into_iter().take(self.limit - self.tokens.len()) {
+            if self.guide.as_mut().is_some_and(|guide| guide.take(id).is_err()) {
+                break; // it is chosen like any other token
+            }
+            events.push(self.push(Sampled { id, logprob: None, top: Vec::new() }));
+        }
+        events
+    }
+
+    fn push(&mut self, token: Sampled) -> Event {
         self.tokens.push(token.id);
         self.counts.generated += 1;
         let finish = match () {
             () if self.stop_ids.contains(&token.id) => Some(Finish::Stop),
+            () if self.guide.as_ref().is_some_and(Guide::is_finished) => Some(Finish::Complete),
             () if self.tokens.len() >= self.limit => Some(self.full.clone()),
             () => None,
         };
@@ -78,25 +113,30 @@ impl Running {
     }
 
     /// Chooses the next tokens from the logits after its last token and after each of the guesses `draft`: one, and one
-    /// more for each guess that is right. Gives the number of those. `odds` are what each guess was drawn from, if it was.
+    /// more for each guess that is right; those that a grammar forces come along. Gives the number of right guesses. `odds`
+    /// are what each guess was drawn from, if it was.
     pub(super) fn take_all(
         &mut self,
-        rows: Vec<&mut [f32]>,
+        mut rows: Vec<&mut [f32]>,
         draft: &[u32],
         odds: &[Vec<f32>],
         events: &mut Vec<Event>,
     ) -> usize {
         let mut right = 0;
         self.counts.drafted += draft.len();
-        for row in rows {
+        while let Some(row) = rows.get_mut(right) {
             let odds = odds.get(right).filter(|odds| !odds.is_empty());
-            let mut event = self.take(row, odds.map(|odds| Guess { id: draft[right], odds }));
-            let id = event.token.as_ref().map(|token| token.id);
-            let goes_on = event.finish.is_none() && id.is_some() && draft.get(right).copied() == id;
-            right += usize::from(goes_on);
-            self.counts.accepted += usize::from(goes_on);
-            event.counts = self.counts;
-            events.push(event);
+            let event = self.take(row, odds.map(|odds| Guess { id: draft[right], odds }));
+            let forced = if event.finish.is_none() { self.jump() } else { Vec::new() };
+            let mut goes_on = true;
+            for mut event in std::iter::once(event).chain(forced) {
+                let id = event.token.as_ref().map(|token| token.id);
+                goes_on &= event.finish.is_none() && id.is_some() && draft.get(right).copied() == id;
+                right += usize::from(goes_on);
+                self.counts.accepted += usize::from(goes_on);
+                event.counts.accepted = self.counts.accepted;
+                events.push(event);
+            }
             if !goes_on {
                 break;
             }
@@ -104,7 +144,7 @@ impl Running {
         right
     }
 
-    fn event(&self, token: Option<crate::sampling::Sampled>, finish: Option<Finish>) -> Event {
+    fn event(&self, token: Option<Sampled>, finish: Option<Finish>) -> Event {
         Event { sequence: self.id, token, finish, counts: self.counts }
     }
 }
