@@ -12,7 +12,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lattice-kernels", &["lattice-weights"]),
     ("lattice-ops", &["lattice-kernels", "lattice-weights"]),
     ("lattice-models", &["lattice-ops", "lattice-weights"]),
-    ("lattice-inference", &["lattice-grammar", "lattice-models", "lattice-ops", "lattice-tokenizer", "lattice-weights"]),
+    (
+        "lattice-inference",
+        &["lattice-grammar", "lattice-models", "lattice-ops", "lattice-tokenizer", "lattice-weights"],
+    ),
     (
         "lattice-embed",
         &[
