@@ -2,6 +2,7 @@
 
 use crate::error::GrammarError;
 use crate::matcher::Matcher;
+use crate::schema::narrow;
 use crate::spec::GrammarSpec;
 use crate::vocabulary::{Tokens, Vocabulary};
 use llguidance::ParserFactory;
@@ -27,6 +28,11 @@ impl Compiler {
         Ok(Compiler(Arc::new(factory)))
     }
 
+    /// The tokens of a text, as forced ones are written.
+    pub fn encode(&self, text: &str) -> Vec<u32> {
+        self.0.tok_env().tokenize_bytes(text.as_bytes())
+    }
+
     /// A text under this grammar, of which no token was taken.
     ///
     /// # Errors
@@ -34,7 +40,7 @@ impl Compiler {
     pub fn compile(&self, spec: &GrammarSpec) -> Result<Matcher, GrammarError> {
         let kind = spec.kind();
         let grammar = match spec {
-            GrammarSpec::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
+            GrammarSpec::JsonSchema(schema) => TopLevelGrammar::from_json_schema(narrow(schema)?),
             GrammarSpec::JsonObject => TopLevelGrammar::from_json_schema(json!({"type": "object"})),
             GrammarSpec::Regex(regex) => TopLevelGrammar::from_regex(regex),
             GrammarSpec::Lark(text) => TopLevelGrammar::from_lark(text.clone()),

@@ -23,6 +23,7 @@ mod compiler;
 mod constraint;
 mod error;
 mod matcher;
+mod schema;
 mod spec;
 mod vocabulary;
 
@@ -30,5 +31,6 @@ pub use compiler::Compiler;
 pub use constraint::Constraint;
 pub use error::GrammarError;
 pub use matcher::Matcher;
+pub use schema::{KEYWORDS, Keyword, Support};
 pub use spec::GrammarSpec;
 pub use vocabulary::{Bytes, Vocabulary};

@@ -1,7 +1,7 @@
 //! What can be typed after `lattice`, and what happens to errors and interrupts: the frame around the commands.
 
 use crate::commands::{
-    bench, chat, detokenize, doctor, embed, generate, inspect, models, parity, ppl, pull, rerank, rm, tokenize,
+    bench, chat, detokenize, doctor, embed, generate, grammar, inspect, models, parity, ppl, pull, rerank, rm, tokenize,
 };
 use crate::error::CliError;
 use crate::interrupt;
@@ -38,6 +38,7 @@ enum Command {
     Doctor(doctor::Args),
     Embed(embed::Args),
     Rerank(rerank::Args),
+    Grammar(grammar::Args),
     Tokenize(tokenize::Args),
     Detokenize(detokenize::Args),
     Parity(parity::Args),
@@ -68,6 +69,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args, &terminal),
         Command::Embed(args) => embed::run(args, &terminal),
         Command::Rerank(args) => rerank::run(args, &terminal),
+        Command::Grammar(args) => grammar::run(args, &terminal),
         Command::Tokenize(args) => tokenize::run(args, &terminal),
         Command::Detokenize(args) => detokenize::run(args, &terminal),
         Command::Parity(args) => parity::run(args, &terminal),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokenizer::Tokenizer;
 
 /// The model that is used when none is named.
-const DEFAULT: &str = "smollm2-135m-instruct";
+pub(crate) const DEFAULT: &str = "smollm2-135m-instruct";
 
 /// Recurrent states that stay for the next turn of a conversation: its ends, and some places on the way.
 const SNAPSHOTS: usize = 8;

@@ -6,6 +6,7 @@ pub(crate) mod detokenize;
 pub(crate) mod doctor;
 pub(crate) mod embed;
 pub(crate) mod generate;
+pub(crate) mod grammar;
 pub(crate) mod inspect;
 pub(crate) mod models;
 pub(crate) mod parity;
