@@ -102,7 +102,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     let mut check = Check { compiler, tokenizer, masks: Vec::new(), first: Vec::new() };
     let mut out = terminal.out();
     let mut rows = Vec::new();
-    let count = terminal.count("schemas", Some(files.len() as u64));
+    let mut count = terminal.count("schemas", Some(files.len() as u64));
     for file in &files {
         let row = check.file(file)?;
         count.one();
