@@ -135,8 +135,9 @@ impl TokenizerConfig {
         let mut config = Self { raw: object(dir, "tokenizer_config.json")?.unwrap_or_default(), ..Self::default() };
         let map = object(dir, "special_tokens_map.json")?.unwrap_or_default();
         config.read_tokens(&map);
-        let raw = std::mem::take(&mut config.raw);
+        let mut raw = std::mem::take(&mut config.raw);
         config.read_tokens(&raw);
+        raw.remove("added_tokens_decoder");
         if let Some(added) = object(dir, "added_tokens.json")? {
             config.read_added_tokens(&added);
         }
@@ -153,6 +154,11 @@ impl TokenizerConfig {
         config.model_type =
             object(dir, "config.json")?.and_then(|c| c.get("model_type").and_then(Value::as_str).map(str::to_owned));
         Ok(config)
+    }
+
+    /// Forgets what only the building of a pipeline asks for.
+    pub(crate) fn settle(&mut self) {
+        (self.added, self.index, self.raw) = (Vec::new(), HashMap::new(), Map::new());
     }
 
     /// A boolean of `tokenizer_config.json`.

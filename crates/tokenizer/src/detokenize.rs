@@ -4,10 +4,11 @@
 //! tokens as they come and gives text as soon as no later token can change it; decoding at once is the same steps run to
 //! the end, so a stream cannot differ from it. A step that cannot work that way keeps everything until the end.
 
-use tokenizers::{DecoderWrapper, decoders};
+use serde_json::Value;
+use tokenizers::DecoderWrapper;
 
 use crate::byte_level::bytes_of;
-use crate::pipeline::guard;
+use crate::fallback::guard;
 use crate::sentencepiece::Surface;
 use crate::tokenizer::Tokenizer;
 
@@ -17,26 +18,35 @@ pub(crate) struct Detokenizer(Vec<Step>);
 enum Step {
     /// Tokens with spaces between: what a tokenizer without decoder does.
     Join,
-    /// Each token by itself.
-    Each(DecoderWrapper),
-    /// Each token by itself, the first one in another way.
-    First(DecoderWrapper),
-    /// Each token by itself, the last one in another way.
-    Last(decoders::bpe::BPEDecoder),
+    /// Puts a text in place of another.
+    Replace(String, String),
+    /// A space for each mark; those of the first token go, if the flag says so.
+    Metaspace(char, bool),
+    /// Spaces before words, and none before pieces that begin with the mark, which goes; tidied if the flag says so.
+    WordPiece(String, bool),
+    /// A space for each mark at the end of a word, but none for the last token's.
+    Suffix(String),
     /// Cuts `content` off the start and the end of each token.
-    Strip(decoders::strip::Strip),
+    Strip(Strip),
     /// Runs of `<0x..>` tokens become UTF-8, or as many U+FFFD as there are tokens.
     ByteFallback,
     /// All tokens become one.
     Fuse,
     /// [`Step::Strip`] on the one token that a fusing step made, which comes in parts.
-    StripFused(decoders::strip::Strip),
+    StripFused(Strip),
     /// Byte-level tokens become UTF-8; fuses.
     ByteLevel,
     /// SentencePiece's own way; fuses.
     SentencePiece(Surface),
     /// Any other decoder waits for the end.
-    Whole(DecoderWrapper, Fused),
+    Whole(Box<DecoderWrapper>, Fused),
+}
+
+/// Up to so many of a character at the start and at the end.
+struct Strip {
+    content: char,
+    start: usize,
+    stop: usize,
 }
 
 type Fused = bool;
@@ -52,15 +62,22 @@ pub(crate) struct Memory {
 }
 
 impl Detokenizer {
-    pub(crate) fn hf(decoder: Option<DecoderWrapper>) -> Self {
+    /// The decoder that `tokenizer.json` describes.
+    ///
+    /// # Errors
+    /// One that is not known.
+    pub(crate) fn read(value: &Value) -> Result<Self, String> {
         let mut steps = Vec::new();
-        match decoder {
-            None => steps.push(Step::Join),
-            Some(decoder) => {
-                flatten(decoder, &mut steps, &mut false);
-            }
+        match value {
+            Value::Null => steps.push(Step::Join),
+            _ => flatten(value, &mut steps, &mut false)?,
         }
-        Self(steps)
+        Ok(Self(steps))
+    }
+
+    /// WordPiece as BERT has it.
+    pub(crate) fn wordpiece() -> Self {
+        Self(vec![Step::WordPiece("##".into(), true)])
     }
 
     pub(crate) fn byte_level() -> Self {
@@ -83,7 +100,7 @@ impl Detokenizer {
                         return vec![byte];
                     }
                 }
-                Step::Join | Step::Each(_) | Step::First(_) | Step::Last(_) => {
+                Step::Join | Step::Replace(..) | Step::Metaspace(..) | Step::WordPiece(..) | Step::Suffix(_) => {
                     let mut memory = Memory { seen: true, ..Memory::default() };
                     let mut out = Vec::new();
                     step.push(&mut memory, token, &mut out);
@@ -116,32 +133,71 @@ impl Detokenizer {
     }
 }
 
-fn flatten(decoder: DecoderWrapper, steps: &mut Vec<Step>, fused: &mut bool) {
-    let step = match decoder {
-        DecoderWrapper::Sequence(sequence) => {
-            for decoder in sequence.get_decoders() {
-                flatten(decoder.clone(), steps, fused);
-            }
-            return;
-        }
-        DecoderWrapper::Strip(strip) if *fused => Step::StripFused(strip),
-        DecoderWrapper::Fuse(_) => {
+fn flatten(value: &Value, steps: &mut Vec<Step>, fused: &mut bool) -> Result<(), String> {
+    if let (Some("Sequence"), Some(decoders)) = (value["type"].as_str(), value["decoders"].as_array()) {
+        return decoders.iter().try_for_each(|decoder| flatten(decoder, steps, fused));
+    }
+    let step = match own(value) {
+        Some(Step::Strip(strip)) if *fused => Step::StripFused(strip),
+        Some(step @ (Step::Fuse | Step::ByteLevel)) if !*fused || matches!(step, Step::Fuse) => {
             *fused = true;
-            Step::Fuse
+            step
         }
-        decoder if *fused => Step::Whole(decoder, true),
-        DecoderWrapper::Strip(strip) => Step::Strip(strip),
-        DecoderWrapper::Replace(_) => Step::Each(decoder),
-        DecoderWrapper::Metaspace(_) | DecoderWrapper::WordPiece(_) => Step::First(decoder),
-        DecoderWrapper::BPE(bpe) => Step::Last(bpe),
-        DecoderWrapper::ByteFallback(_) => Step::ByteFallback,
-        DecoderWrapper::ByteLevel(_) => {
-            *fused = true;
-            Step::ByteLevel
-        }
-        DecoderWrapper::CTC(_) => Step::Whole(decoder, false),
+        Some(step) if !*fused => step,
+        _ => Step::Whole(guard(|| Ok(serde_json::from_value(value.clone())?))?, *fused),
     };
     steps.push(step);
+    Ok(())
+}
+
+/// A decoder that is built here.
+fn own(value: &Value) -> Option<Step> {
+    let text = |key: &str| value.get(key)?.as_str();
+    let flag = |key: &str| value.get(key)?.as_bool();
+    let character = |key: &str| {
+        let mut chars = text(key)?.chars();
+        Some(chars.next()?).filter(|_| chars.next().is_none())
+    };
+    let count = |key: &str| usize::try_from(value.get(key)?.as_u64()?).ok();
+    Some(match text("type")? {
+        "Replace" => {
+            let pattern = value.get("pattern")?.get("String")?.as_str().filter(|p| !p.is_empty())?;
+            Step::Replace(pattern.to_owned(), text("content")?.to_owned())
+        }
+        "Metaspace" => {
+            let never = text("prepend_scheme") == Some("never");
+            let prefix = flag("add_prefix_space").unwrap_or(true);
+            if !prefix && !never {
+                return None;
+            }
+            Step::Metaspace(character("replacement")?, !never)
+        }
+        "WordPiece" => Step::WordPiece(text("prefix")?.to_owned(), flag("cleanup")?),
+        "BPEDecoder" => Step::Suffix(text("suffix").filter(|s| !s.is_empty())?.to_owned()),
+        "Strip" => Step::Strip(Strip { content: character("content")?, start: count("start")?, stop: count("stop")? }),
+        "ByteFallback" => Step::ByteFallback,
+        "Fuse" => Step::Fuse,
+        "ByteLevel" => Step::ByteLevel,
+        _ => return None,
+    })
+}
+
+/// What `cleanup` of the WordPiece decoder does to a token.
+fn tidy(token: &str) -> String {
+    let rules = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" do not", " don't"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    rules.iter().fold(token.to_owned(), |token, (from, to)| token.replace(from, to))
 }
 
 impl Step {
@@ -152,18 +208,24 @@ impl Step {
                 memory.seen = true;
                 out.push(token);
             }
-            Self::Each(decoder) => out.extend(decode(decoder, vec![token])),
-            Self::First(decoder) => {
-                if memory.seen {
-                    out.extend(decode(decoder, vec![String::new(), token]).into_iter().skip(1));
-                } else {
-                    memory.seen = true;
-                    out.extend(decode(decoder, vec![token]));
-                }
+            Self::Replace(from, to) => out.push(token.replace(from, to)),
+            Self::Metaspace(mark, drop) => {
+                let space = if *drop && !memory.seen { "" } else { " " };
+                memory.seen = true;
+                out.push(token.replace(*mark, space));
             }
-            Self::Last(bpe) => {
+            Self::WordPiece(mark, cleanup) => {
+                let token = match token.strip_prefix(mark.as_str()) {
+                    _ if !memory.seen => token,
+                    Some(rest) => rest.to_owned(),
+                    None => format!(" {token}"),
+                };
+                memory.seen = true;
+                out.push(if *cleanup { tidy(&token) } else { token });
+            }
+            Self::Suffix(mark) => {
                 if let Some(previous) = memory.tokens.pop() {
-                    out.extend(decode(bpe, vec![previous, String::new()]).into_iter().take(1));
+                    out.push(previous.replace(mark, " "));
                 }
                 memory.tokens.push(token);
             }
@@ -220,7 +282,7 @@ impl Step {
             Self::SentencePiece(surface) => out.push(surface.finish(&mut memory)),
             // An incomplete character at the end is one U+FFFD, as in `String::from_utf8_lossy`.
             Self::ByteLevel if !memory.bytes.is_empty() => out.push("\u{FFFD}".into()),
-            Self::Last(bpe) if !memory.tokens.is_empty() => out = decode(bpe, memory.tokens),
+            Self::Suffix(mark) => out.extend(memory.tokens.pop().map(|last| last.replace(mark, ""))),
             Self::Whole(decoder, true) => out = decode(decoder, vec![memory.tokens.concat()]),
             Self::Whole(decoder, false) => out = decode(decoder, memory.tokens),
             _ => {}
@@ -230,9 +292,9 @@ impl Step {
 }
 
 /// What the decoder of `tokenizers` makes of tokens; tokens that it fails on stay as they are.
-fn decode(decoder: &impl tokenizers::Decoder, tokens: Vec<String>) -> Vec<String> {
+fn decode(decoder: &DecoderWrapper, tokens: Vec<String>) -> Vec<String> {
     let kept = tokens.clone();
-    guard(|| decoder.decode_chain(tokens)).unwrap_or(kept)
+    guard(|| tokenizers::Decoder::decode_chain(decoder, tokens)).unwrap_or(kept)
 }
 
 pub(crate) fn fallback_byte(token: &str) -> Option<u8> {
@@ -288,26 +350,26 @@ pub struct Stream {
 
 impl Stream {
     pub(crate) fn new(tokenizer: Tokenizer, skip_special: bool) -> Self {
-        let memory = vec![Memory::default(); tokenizer.pipeline().detokenizer.0.len()];
+        let memory = vec![Memory::default(); tokenizer.detokenizer().0.len()];
         Self { tokenizer, skip_special, memory }
     }
 
     /// The text that is certain after this id and was not given before; none if there is none yet.
     pub fn push(&mut self, id: u32) -> Option<String> {
-        let pipeline = self.tokenizer.pipeline();
-        if self.skip_special && pipeline.is_special(id) {
+        let engine = self.tokenizer.engine();
+        if self.skip_special && engine.is_special(id) {
             return None;
         }
-        let token = pipeline.id_to_token(id)?;
+        let token = engine.token(id)?;
         let mut text = String::new();
-        pipeline.detokenizer.push(&mut self.memory, 0, token, &mut text);
+        self.tokenizer.detokenizer().push(&mut self.memory, 0, token, &mut text);
         (!text.is_empty()).then_some(text)
     }
 
     /// The text that was held back. The stream then starts anew.
     pub fn flush(&mut self) -> Option<String> {
         let mut text = String::new();
-        self.tokenizer.pipeline().detokenizer.finish(&mut self.memory, &mut text);
+        self.tokenizer.detokenizer().finish(&mut self.memory, &mut text);
         (!text.is_empty()).then_some(text)
     }
 }

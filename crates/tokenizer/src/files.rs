@@ -4,60 +4,24 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use serde_json::{Value, json};
-use tokenizers::models::bpe::BPE;
-use tokenizers::models::wordpiece::WordPiece;
-use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper};
-
+use crate::bpe::{Bpe, MergeList, Options};
 use crate::config::{Added, Special, TokenizerConfig};
 use crate::detokenize::Detokenizer;
 use crate::error::TokenizerError;
-use crate::open::read_text;
-use crate::pipeline::{Model, Normalizer, Parts, Pipeline, guard};
+use crate::layout::Layout;
+use crate::normalize::{Bert, Normalizer};
+use crate::open::{Loaded, read_text};
+use crate::pipeline::{Parts, Pipeline};
+use crate::pretokenize::Words;
+use crate::vocab::{Builder, Vocab};
+use crate::wordpiece::WordPiece;
+use crate::words::{GPT2, QWEN2};
 
-/// The words of Qwen 2 and 3.
-pub(crate) const QWEN2_PATTERN: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-/// A part of the pipeline from its description in `tokenizer.json`'s own terms.
-pub(crate) fn part<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
-    guard(|| Ok(serde_json::from_value(value)?))
-}
-
-/// A post-processor that puts special tokens around texts: `$A` and `$B` stand for them, `$B:1` for the second one with
-/// type 1, which its closing token then has too.
-pub(crate) fn template(
-    single: &[&str],
-    pair: &[&str],
-    id: impl Fn(&str) -> Option<u32>,
-) -> Result<PostProcessorWrapper, String> {
-    let mut special = serde_json::Map::new();
-    let mut items = |pieces: &[&str]| -> Result<Vec<Value>, String> {
-        let mut kind = 0;
-        let mut out = Vec::new();
-        for &piece in pieces {
-            out.push(match piece {
-                "$A" => json!({"Sequence": {"id": "A", "type_id": 0}}),
-                "$B" => json!({"Sequence": {"id": "B", "type_id": 0}}),
-                "$B:1" => {
-                    kind = 1;
-                    json!({"Sequence": {"id": "B", "type_id": 1}})
-                }
-                token => {
-                    let id = id(token).ok_or_else(|| format!("the vocabulary has no token {token}"))?;
-                    special.insert(token.into(), json!({"id": token, "ids": [id], "tokens": [token]}));
-                    json!({"SpecialToken": {"id": token, "type_id": kind}})
-                }
-            });
-        }
-        Ok(out)
-    };
-    let (single, pair) = (items(single)?, items(pair)?);
-    part(json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}))
-}
+/// The most characters of a word that BERT looks at.
+pub(crate) const LONGEST_WORD: usize = 100;
 
 /// BERT's `vocab.txt`: one token a line, the line number is the id.
-pub(crate) fn wordpiece(path: &Path, config: &mut TokenizerConfig) -> Result<Pipeline, TokenizerError> {
+pub(crate) fn wordpiece(path: &Path, config: &mut TokenizerConfig) -> Result<Loaded, TokenizerError> {
     let invalid = |reason| TokenizerError::Invalid { path: path.to_owned(), reason };
     let mpnet = match config.class() {
         "" | "BertTokenizer" | "DistilBertTokenizer" | "ElectraTokenizer" => false,
@@ -90,56 +54,49 @@ pub(crate) fn wordpiece(path: &Path, config: &mut TokenizerConfig) -> Result<Pip
     };
     name_defaults(config, names);
     let text = read_text(path)?;
-    let vocab: HashMap<String, u32> =
-        text.lines().zip(0..).map(|(token, id)| (token.trim_end().to_owned(), id)).collect();
+    let vocab = Vocab::new(text.lines().map(str::trim_end)).map_err(invalid)?;
     let special = |role: Special| config.special.get(&role).map_or("", String::as_str).to_owned();
     let (unk, cls, sep) = (special(Special::Unk), special(Special::Cls), special(Special::Sep));
-    if !vocab.contains_key(&unk) {
+    let id = |token: &str| vocab.get(token.as_bytes());
+    if id(&unk).is_none() {
         return Err(invalid(format!("no line is the unknown token {unk}")));
     }
-    let post_processor = if mpnet {
-        template(&[&cls, "$A", &sep], &[&cls, "$A", &sep, &sep, "$B", &sep], |t| vocab.get(t).copied())
+    let layout = if mpnet {
+        Layout::around(&[&cls, "$A", &sep], &[&cls, "$A", &sep, &sep, "$B", &sep], id)
     } else {
-        template(&[&cls, "$A", &sep], &[&cls, "$A", &sep, "$B:1", &sep], |t| vocab.get(t).copied())
+        Layout::around(&[&cls, "$A", &sep], &[&cls, "$A", &sep, "$B:1", &sep], id)
     }
     .map_err(invalid)?;
-    let added = added(config, |token| vocab.contains_key(token));
-    let model = guard(|| WordPiece::builder().vocab(vocab.into_iter().collect::<Vocab>()).unk_token(unk).build());
+    let added = added(config, |token| id(token).is_some());
     let lowercase = config.flag("do_lower_case").unwrap_or(true);
-    Pipeline::new(Parts {
-        normalizer: Some(Normalizer::Hf(
-            part::<NormalizerWrapper>(json!({
-                "type": "BertNormalizer", "clean_text": true, "lowercase": lowercase,
-                "handle_chinese_chars": config.flag("tokenize_chinese_chars").unwrap_or(true),
-                "strip_accents": config.flag("strip_accents"),
-            }))
-            .map_err(invalid)?,
-        )),
-        pre_tokenizer: Some(part::<PreTokenizerWrapper>(json!({"type": "BertPreTokenizer"})).map_err(invalid)?),
-        model: Model::Hf(model.map_err(invalid)?.into()),
-        post_processor: Some(post_processor),
-        detokenizer: Detokenizer::hf(Some(
-            part::<DecoderWrapper>(json!({"type": "WordPiece", "prefix": "##", "cleanup": true})).map_err(invalid)?,
-        )),
-        added,
-    })
-    .map_err(invalid)
+    let bert = Bert {
+        clean: true,
+        space_chinese: config.flag("tokenize_chinese_chars").unwrap_or(true),
+        strip_accents: config.flag("strip_accents").unwrap_or(lowercase),
+        lowercase,
+    };
+    let model = WordPiece::new(vocab, &unk, "##", LONGEST_WORD).map_err(invalid)?;
+    let parts = Parts { normalizer: Some(Normalizer::Bert(bert)), words: Words::bert(), layout, added };
+    Ok((Box::new(Pipeline::wordpiece(model, parts)), Detokenizer::wordpiece()))
 }
 
-pub(crate) type Vocab = tokenizers::models::bpe::Vocab;
-
 /// GPT-2's `vocab.json` and `merges.txt` in `dir`.
-pub(crate) fn byte_level(dir: &Path, config: &mut TokenizerConfig) -> Result<Pipeline, TokenizerError> {
+pub(crate) fn byte_level(dir: &Path, config: &mut TokenizerConfig) -> Result<Loaded, TokenizerError> {
     let path = dir.join("vocab.json");
     let merges_path = dir.join("merges.txt");
     let invalid = |reason| TokenizerError::Invalid { path: path.clone(), reason };
-    let vocab: HashMap<String, u32> =
+    let ids: HashMap<String, u32> =
         serde_json::from_str(&read_text(&path)?).map_err(|e| invalid(format!("not a JSON object of ids: {e}")))?;
-    let merges = read_merges(&merges_path, &read_text(&merges_path)?)?;
+    let mut builder = Builder::default();
+    for (token, &id) in &ids {
+        builder.insert(token.as_bytes(), id).map_err(invalid)?;
+    }
+    let clash = || invalid(format!("two tokens have the same id, or an id is far beyond their number, {}", ids.len()));
+    let vocab = builder.sorted(MAX_GAP).ok_or_else(clash)?.build();
+    let merges = read_merges(&vocab, &merges_path, &read_text(&merges_path)?)?;
     let prefix_space = config.flag("add_prefix_space").unwrap_or(false);
-    let split = json!({"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": true, "use_regex": true});
     let class = config.class().to_owned();
-    let (names, normalizer, pre_tokenizer): (&[(Special, &str)], Value, Value) = match class.as_str() {
+    let (names, normalizer, pattern): (&[(Special, &str)], _, _) = match class.as_str() {
         "RobertaTokenizer" | "BartTokenizer" | "LongformerTokenizer" => (
             &[
                 (Special::Bos, "<s>"),
@@ -150,13 +107,11 @@ pub(crate) fn byte_level(dir: &Path, config: &mut TokenizerConfig) -> Result<Pip
                 (Special::Pad, "<pad>"),
                 (Special::Mask, "<mask>"),
             ],
-            Value::Null,
-            split,
+            None,
+            GPT2,
         ),
-        "" | "GPT2Tokenizer" => (&[], Value::Null, split),
-        "Qwen2Tokenizer" => {
-            (&[(Special::Pad, "<|endoftext|>")], json!({"type": "NFC"}), byte_level_words(&[QWEN2_PATTERN]))
-        }
+        "" | "GPT2Tokenizer" => (&[], None, GPT2),
+        "Qwen2Tokenizer" => (&[(Special::Pad, "<|endoftext|>")], Some(Normalizer::Nfc), QWEN2),
         _ => {
             return Err(TokenizerError::Unsupported {
                 path,
@@ -167,50 +122,41 @@ pub(crate) fn byte_level(dir: &Path, config: &mut TokenizerConfig) -> Result<Pip
     let roberta = !matches!(class.as_str(), "" | "GPT2Tokenizer" | "Qwen2Tokenizer");
     name_defaults(config, names);
     let special = |role: Special| config.special.get(&role).cloned().unwrap_or_default();
-    let post_processor = if roberta {
-        let id = |token: &str| vocab.get(token).ok_or_else(|| invalid(format!("no token {token}")));
+    let id = |token: &str| vocab.get(token.as_bytes());
+    let layout = if roberta {
         let (cls, sep) = (special(Special::Cls), special(Special::Sep));
-        json!({"type": "RobertaProcessing", "sep": [sep, id(&sep)?], "cls": [cls, id(&cls)?],
-               "trim_offsets": true, "add_prefix_space": prefix_space})
+        let (cls, sep) = (cls.as_str(), sep.as_str());
+        let pair = [cls, "$A", sep, sep, "$B", sep];
+        Layout::around(&[cls, "$A", sep], &pair, id).map_err(invalid)?.trimmed(prefix_space)
     } else {
-        json!({"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": false, "use_regex": true})
+        Layout::bare()
     };
-    let added = added(config, |token| vocab.contains_key(token));
-    let model = guard(|| BPE::builder().vocab_and_merges(vocab.into_iter().collect::<Vocab>(), merges).build());
-    Pipeline::new(Parts {
-        normalizer: part::<Option<NormalizerWrapper>>(normalizer).map_err(invalid)?.map(Normalizer::Hf),
-        pre_tokenizer: part(pre_tokenizer).map_err(invalid)?,
-        model: Model::Hf(model.map_err(invalid)?.into()),
-        post_processor: part(post_processor).map_err(invalid)?,
-        detokenizer: Detokenizer::byte_level(),
-        added,
-    })
-    .map_err(invalid)
+    let added = added(config, |token| id(token).is_some());
+    let prefix_space = prefix_space && class != "Qwen2Tokenizer";
+    let words = Words::bytes(&[pattern], prefix_space).map_err(invalid)?;
+    let model = Bpe::new(vocab, merges, &Options { byte_level: true, ..Options::default() }).map_err(invalid)?;
+    let pipeline = Pipeline::new(model, Parts { normalizer, words, layout, added });
+    Ok((Box::new(pipeline), Detokenizer::byte_level()))
 }
 
-/// Words by patterns, one after another, then bytes as characters.
-pub(crate) fn byte_level_words(patterns: &[&str]) -> Value {
-    let split = |p: &&str| json!({"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": false});
-    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
-    let steps: Vec<Value> = patterns.iter().map(split).chain([bytes]).collect();
-    json!({"type": "Sequence", "pretokenizers": steps})
-}
+/// Ids of a vocabulary may leave out so many numbers.
+const MAX_GAP: usize = 1 << 16;
 
-fn read_merges(path: &Path, text: &str) -> Result<Vec<(String, String)>, TokenizerError> {
-    let merge = |(number, line): (usize, &str)| {
-        let pair = line.split_once(' ').filter(|(_, b)| !b.contains(' '));
-        let (a, b) = pair.ok_or_else(|| TokenizerError::Invalid {
+fn read_merges(vocab: &Vocab, path: &Path, text: &str) -> Result<MergeList, TokenizerError> {
+    let mut merges = MergeList::default();
+    for (number, line) in text.lines().map(str::trim_end).enumerate() {
+        if line.is_empty() || line.starts_with("#version") {
+            continue;
+        }
+        let invalid = |reason| TokenizerError::Invalid {
             path: path.to_owned(),
-            reason: format!("line {}: expected two tokens, got {line:?}", number + 1),
-        })?;
-        Ok((a.to_owned(), b.to_owned()))
-    };
-    text.lines()
-        .map(str::trim_end)
-        .enumerate()
-        .filter(|(_, line)| !line.is_empty() && !line.starts_with("#version"))
-        .map(merge)
-        .collect()
+            reason: format!("line {}: {reason}", number + 1),
+        };
+        let pair = line.split_once(' ').filter(|(_, b)| !b.contains(' '));
+        let (left, right) = pair.ok_or_else(|| invalid(format!("expected two tokens, got {line:?}")))?;
+        merges.push(vocab, left, right).map_err(invalid)?;
+    }
+    Ok(merges)
 }
 
 fn name_defaults(config: &mut TokenizerConfig, names: &[(Special, &str)]) {

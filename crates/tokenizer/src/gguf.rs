@@ -4,19 +4,23 @@
 //! (SentencePiece BPE), `t5` (SentencePiece unigram), `bert` (WordPiece). Keys and meanings are those of GGUF's
 //! specification and of llama.cpp's `llama-vocab.cpp`.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
-use serde_json::{Value, json};
-use tokenizers::PostProcessorWrapper;
-use tokenizers::models::bpe::BPE;
-use tokenizers::models::wordpiece::WordPiece;
-
+use crate::bpe::{Bpe, MergeList, Options};
 use crate::config::{Added, Special, TokenizerConfig};
 use crate::detokenize::Detokenizer;
 use crate::error::TokenizerError;
-use crate::files::{QWEN2_PATTERN, Vocab, byte_level_words, part, template};
-use crate::pipeline::{Model, Normalizer, Parts, Pipeline, guard};
-use crate::sentencepiece::{self, Algorithm, Charsmap, Kind, Piece, SPACE, Segmenter, Surface};
+use crate::files::LONGEST_WORD;
+use crate::layout::Layout;
+use crate::model::Model as _;
+use crate::normalize::{Bert, Normalizer};
+use crate::open::Loaded;
+use crate::pipeline::{Parts, Pipeline};
+use crate::pretokenize;
+use crate::sentencepiece::{self, Algorithm, Charsmap, Kind, SPACE, Segmenter, Surface};
+use crate::vocab::Vocab;
+use crate::wordpiece::WordPiece;
+use crate::words::{GPT2, LLAMA3, QWEN2, QWEN35, TEKKEN};
 
 /// The `tokenizer.*` metadata of a GGUF file. Fields that the file lacks keep their default.
 #[derive(Debug, Clone, Default)]
@@ -76,11 +80,6 @@ struct Words {
     nfc: bool,
 }
 
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
 const PRE: &[Words] = &[
     Words {
         names: &["gpt-2", "phi-2", "olmo", "mpt", "jina-v2-en", "jina-es", "jina-de", "roberta-bpe"],
@@ -96,13 +95,7 @@ const PRE: &[Words] = &[
         bos: true,
         nfc: false,
     },
-    Words {
-        names: &["qwen2", "deepseek-r1-qwen"],
-        patterns: &[QWEN2_PATTERN],
-        ignore_merges: false,
-        bos: false,
-        nfc: true,
-    },
+    Words { names: &["qwen2", "deepseek-r1-qwen"], patterns: &[QWEN2], ignore_merges: false, bos: false, nfc: true },
     Words { names: &["qwen35"], patterns: &[QWEN35], ignore_merges: false, bos: false, nfc: true },
     Words {
         names: &["smollm", "starcoder", "refact", "command-r", "codeshell"],
@@ -120,7 +113,7 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 
 /// Builds the pipeline, and what the configuration files of a directory would say.
-pub(crate) fn build(vocab: &GgufVocab) -> Result<(Pipeline, TokenizerConfig), TokenizerError> {
+pub(crate) fn build(vocab: &GgufVocab) -> Result<(Loaded, TokenizerConfig), TokenizerError> {
     let count = vocab.tokens.len();
     for (field, length) in [("scores", vocab.scores.len()), ("token_type", vocab.types.len())] {
         if length != 0 && length != count {
@@ -136,14 +129,14 @@ pub(crate) fn build(vocab: &GgufVocab) -> Result<(Pipeline, TokenizerConfig), To
             .ok_or_else(|| invalid(format!("tokenizer.ggml.{key} is {id}, but there are {count} tokens")))?;
         config.special.insert(role, token.clone());
     }
-    let pipeline = match vocab.model.as_str() {
+    let loaded = match vocab.model.as_str() {
         "gpt2" => vocab.byte_level(),
         "llama" => vocab.pieces(Algorithm::Bpe),
         "t5" => vocab.pieces(Algorithm::Unigram),
         "bert" => vocab.wordpiece(),
         other => Err(format!("tokenizer.ggml.model {other:?} is not supported (gpt2, llama, t5 and bert are)")),
     };
-    Ok((pipeline.map_err(invalid)?, config))
+    Ok((loaded.map_err(invalid)?, config))
 }
 
 fn invalid(reason: String) -> TokenizerError {
@@ -183,12 +176,7 @@ impl GgufVocab {
     }
 
     /// BOS before and EOS after each text, as the file says, else by the kind's default.
-    fn around(
-        &self,
-        bos: bool,
-        eos: bool,
-        id: impl Fn(&str) -> Option<u32>,
-    ) -> Result<Option<PostProcessorWrapper>, String> {
+    fn around(&self, bos: bool, eos: bool, id: impl Fn(&str) -> Option<u32>) -> Result<Layout, String> {
         let missing = |name: &str| format!("the file adds {name} and names none");
         let mut before = Vec::new();
         let mut after = Vec::new();
@@ -199,75 +187,71 @@ impl GgufVocab {
             after.push(self.text(self.eos).ok_or_else(|| missing("eos_token_id"))?);
         }
         if before.is_empty() && after.is_empty() {
-            return Ok(None);
+            return Ok(Layout::bare());
         }
         let one = |text| [before.clone(), vec![text], after.clone()].concat();
-        template(&one("$A"), &[one("$A"), one("$B")].concat(), id).map(Some)
+        Layout::around(&one("$A"), &[one("$A"), one("$B")].concat(), id)
     }
 
-    fn byte_level(&self) -> Result<Pipeline, String> {
+    fn byte_level(&self) -> Result<Loaded, String> {
         let pre = self.pre.as_deref().unwrap_or("default");
         let words = PRE.iter().find(|w| w.names.contains(&pre)).ok_or_else(|| {
             let known: Vec<&str> = PRE.iter().flat_map(|w| w.names).copied().collect();
             format!("tokenizer.ggml.pre {pre:?} is not known (known are {})", known.join(", "))
         })?;
-        let vocab: HashMap<&str, u32> = self.tokens.iter().map(String::as_str).zip(0..).collect();
-        let merges = self.merges.iter().enumerate().map(|(i, merge)| {
+        let vocab = Vocab::new(&self.tokens)?;
+        let mut merges = MergeList::default();
+        for (i, merge) in self.merges.iter().enumerate() {
             // A space may be the first character of the left token.
             let at = merge.char_indices().skip(1).find(|&(_, c)| c == ' ').map(|(at, _)| at);
-            let (a, b) = merge
+            let (left, right) = merge
                 .split_at(at.ok_or_else(|| format!("tokenizer.ggml.merges[{i}] is {merge:?}, expected two tokens"))?);
-            Ok((a.to_owned(), b[1..].to_owned()))
-        });
-        let merges: Vec<(String, String)> = merges.collect::<Result<_, String>>()?;
-        let post_processor = self.around(words.bos, false, |t| vocab.get(t).copied())?;
-        let owned: Vocab = vocab.iter().map(|(t, &id)| ((*t).to_owned(), id)).collect();
-        let model =
-            guard(|| BPE::builder().vocab_and_merges(owned, merges).ignore_merges(words.ignore_merges).build())?;
-        Pipeline::new(Parts {
-            normalizer: if words.nfc { Some(Normalizer::Hf(part(json!({"type": "NFC"}))?)) } else { None },
-            pre_tokenizer: part(byte_level_words(words.patterns))?,
-            model: Model::Hf(model.into()),
-            post_processor,
-            detokenizer: Detokenizer::byte_level(),
+            merges.push(&vocab, left, &right[1..]).map_err(|e| format!("tokenizer.ggml.merges: {e}"))?;
+        }
+        let parts = Parts {
+            normalizer: words.nfc.then_some(Normalizer::Nfc),
+            words: pretokenize::Words::bytes(words.patterns, false)?,
+            layout: self.around(words.bos, false, |t| vocab.get(t.as_bytes()))?,
             added: self.added(),
-        })
+        };
+        let ignore_merges = words.ignore_merges;
+        let model = Bpe::new(vocab, merges, &Options { byte_level: true, ignore_merges, ..Options::default() })?;
+        Ok((Box::new(Pipeline::new(model, parts)), Detokenizer::byte_level()))
     }
 
-    fn pieces(&self, algorithm: Algorithm) -> Result<Pipeline, String> {
+    fn pieces(&self, algorithm: Algorithm) -> Result<Loaded, String> {
         let unigram = algorithm == Algorithm::Unigram;
         if self.scores.is_empty() {
             return Err("tokenizer.ggml.scores is missing".into());
         }
         let unk =
             self.unk.map_or_else(|| (0..self.tokens.len()).find(|&i| self.kind(i) == UNKNOWN), |id| Some(id as usize));
-        let pieces: Vec<Piece> = self
-            .tokens
-            .iter()
-            .enumerate()
-            .map(|(id, text)| Piece {
-                text: text.clone(),
-                score: self.scores[id],
-                kind: match self.kind(id) {
-                    _ if Some(id) == unk => Kind::Unknown,
-                    CONTROL | UNKNOWN => Kind::Control,
-                    USER_DEFINED => Kind::UserDefined,
-                    5 => Kind::Unused,
-                    6 => Kind::Byte,
-                    _ => Kind::Normal,
-                },
-            })
-            .collect();
-        if let Some(bad) = pieces.iter().position(|p| p.text.is_empty() || !p.score.is_finite()) {
+        let kind = |id: usize| match self.kind(id) {
+            _ if Some(id) == unk => Kind::Unknown,
+            CONTROL | UNKNOWN => Kind::Control,
+            USER_DEFINED => Kind::UserDefined,
+            5 => Kind::Unused,
+            6 => Kind::Byte,
+            _ => Kind::Normal,
+        };
+        let pieces = || self.tokens.iter().enumerate().map(|(id, text)| (text.as_str(), self.scores[id], kind(id)));
+        if let Some(bad) = pieces().position(|(text, score, _)| text.is_empty() || !score.is_finite()) {
             return Err(format!("token {bad} is empty or has no finite score"));
         }
-        let bytes = pieces.iter().any(|p| p.kind == Kind::Byte);
-        let unknown = unk.and_then(|id| pieces.get(id)).map(|p| p.text.clone()).unwrap_or_default();
-        let segmenter = Segmenter::new(pieces, algorithm, bytes)?;
+        let bytes = pieces().any(|(.., kind)| kind == Kind::Byte);
+        let unknown = unk.and_then(|id| self.tokens.get(id)).cloned().unwrap_or_default();
+        let mut segmenter = Segmenter::new(pieces(), algorithm, bytes)?;
+        let charsmap = Arc::new(Charsmap::read(&self.charsmap)?);
+        // User-defined tokens are written with spaces, not with the mark for them: they are found in the text as it is,
+        // and none is left then, unless normalisation can make one.
+        let marked = pieces().any(|(text, _, kind)| kind == Kind::UserDefined && text.contains(SPACE));
+        if self.charsmap.is_empty() && !marked {
+            segmenter = segmenter.without_symbols();
+        }
         let prefix = self.add_space_prefix.unwrap_or(true);
         let remove_extra_spaces = self.remove_extra_spaces.unwrap_or(unigram);
         let normalizer = sentencepiece::Normalizer {
-            charsmap: Charsmap::read(&self.charsmap)?.into(),
+            charsmap,
             symbols: segmenter.symbols(),
             dummy_prefix: prefix,
             first_only: false,
@@ -275,26 +259,23 @@ impl GgufVocab {
             remove_extra_spaces,
             escape_spaces: true,
         };
-        let post_processor = self.around(!unigram, unigram, |t| segmenter.token_to_id(t))?;
-        // User-defined tokens are written with spaces, not with the mark for them: they are found in the text as it is.
-        let added = self.added();
-        Pipeline::new(Parts {
+        let surface = Surface {
+            unknown_surface: unknown.clone(),
+            unknown,
+            bytes,
+            prefixed: prefix || remove_extra_spaces,
+            remove_extra_spaces,
+        };
+        let parts = Parts {
             normalizer: Some(Normalizer::SentencePiece(normalizer)),
-            pre_tokenizer: None,
-            model: Model::Pieces(segmenter),
-            post_processor,
-            detokenizer: Detokenizer::sentencepiece(Surface {
-                unknown_surface: unknown.clone(),
-                unknown,
-                bytes,
-                prefixed: prefix || remove_extra_spaces,
-                remove_extra_spaces,
-            }),
-            added,
-        })
+            words: pretokenize::Words::whole(),
+            layout: self.around(!unigram, unigram, |t| segmenter.id(t))?,
+            added: self.added(),
+        };
+        Ok((Box::new(Pipeline::new(segmenter, parts)), Detokenizer::sentencepiece(surface)))
     }
 
-    fn wordpiece(&self) -> Result<Pipeline, String> {
+    fn wordpiece(&self) -> Result<Loaded, String> {
         // GGUF marks the beginning of words, WordPiece what goes on with one; tokens in brackets are neither.
         let plain = |(id, token): (usize, &String)| match token.strip_prefix(SPACE).filter(|word| !word.is_empty()) {
             Some(word) => word.to_owned(),
@@ -302,31 +283,25 @@ impl GgufVocab {
             None => format!("##{token}"),
         };
         let tokens: Vec<String> = self.tokens.iter().enumerate().map(plain).collect();
-        let vocab: Vocab = tokens.iter().cloned().zip(0..).collect();
+        let vocab = Vocab::new(&tokens)?;
+        let id = |token: &str| vocab.get(token.as_bytes());
         let name = |id: Option<u32>, default: &str| {
             id.and_then(|id| tokens.get(id as usize).cloned()).unwrap_or(default.into())
         };
         // BERT's CLS stands under BOS in some files.
         let (cls, sep) = (name(self.cls.or(self.bos), "[CLS]"), name(self.sep.or(self.eos), "[SEP]"));
         let unk = name(self.unk, "[UNK]");
-        let post_processor =
-            template(&[&cls, "$A", &sep], &[&cls, "$A", &sep, "$B:1", &sep], |t| vocab.get(t).copied())?;
+        let layout = Layout::around(&[&cls, "$A", &sep], &[&cls, "$A", &sep, "$B:1", &sep], id)?;
         let mut added: Vec<Added> = self.added();
         for token in [&cls, &sep, &unk, &name(self.mask, "[MASK]"), &name(self.pad, "[PAD]")] {
-            if vocab.contains_key(token) && !added.iter().any(|t| t.content == *token) {
+            if id(token).is_some() && !added.iter().any(|t| t.content == *token) {
                 added.push(Added::special(token));
             }
         }
-        let model = guard(|| WordPiece::builder().vocab(vocab).unk_token(unk).build())?;
-        let bert: Value = json!({"type": "BertNormalizer", "clean_text": true, "lowercase": true,
-            "handle_chinese_chars": true, "strip_accents": null});
-        Pipeline::new(Parts {
-            normalizer: Some(Normalizer::Hf(part(bert)?)),
-            pre_tokenizer: Some(part(json!({"type": "BertPreTokenizer"}))?),
-            model: Model::Hf(model.into()),
-            post_processor: Some(post_processor),
-            detokenizer: Detokenizer::hf(Some(part(json!({"type": "WordPiece", "prefix": "##", "cleanup": true}))?)),
-            added,
-        })
+        let bert = Bert { clean: true, space_chinese: true, strip_accents: true, lowercase: true };
+        let words = pretokenize::Words::bert();
+        let model = WordPiece::new(vocab, &unk, "##", LONGEST_WORD)?;
+        let parts = Parts { normalizer: Some(Normalizer::Bert(bert)), words, layout, added };
+        Ok((Box::new(Pipeline::wordpiece(model, parts)), Detokenizer::wordpiece()))
     }
 }

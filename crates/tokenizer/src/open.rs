@@ -7,8 +7,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::config::TokenizerConfig;
+use crate::detokenize::Detokenizer;
+use crate::engine::Engine;
 use crate::error::TokenizerError;
-use crate::pipeline::Pipeline;
 use crate::{files, json, sentencepiece};
 
 /// No tokenizer file is larger; the largest known (Gemma's tokenizer.json) has 33 MB.
@@ -68,13 +69,16 @@ pub struct TiktokenSpec {
     pub nfc: bool,
 }
 
+/// What encodes and what decodes.
+pub(crate) type Loaded = (Box<dyn Engine>, Detokenizer);
+
 /// Opens what `path` is: a directory that holds a tokenizer, or one of its files.
-pub(crate) fn open(path: &Path) -> Result<(Pipeline, Source, TokenizerConfig), TokenizerError> {
+pub(crate) fn open(path: &Path) -> Result<(Loaded, Source, TokenizerConfig), TokenizerError> {
     let file = if path.is_dir() { find(path)? } else { path.to_owned() };
     let dir = file.parent().unwrap_or(Path::new("."));
     let mut config = TokenizerConfig::read(dir)?;
     let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-    let (pipeline, kind) = match name.rsplit_once('.').map_or("", |(_, end)| end) {
+    let (loaded, kind) = match name.rsplit_once('.').map_or("", |(_, end)| end) {
         "tiktoken" => return Err(TokenizerError::TiktokenNeedsSpec { path: file }),
         "model" => sentencepiece::load(&file, &read_bytes(&file)?, &mut config)?,
         "txt" if name == "merges.txt" => (files::byte_level(dir, &mut config)?, SourceKind::ByteLevelBpe),
@@ -82,7 +86,7 @@ pub(crate) fn open(path: &Path) -> Result<(Pipeline, Source, TokenizerConfig), T
         "json" if name == "vocab.json" => (files::byte_level(dir, &mut config)?, SourceKind::ByteLevelBpe),
         _ => (json::load(&file, &read_bytes(&file)?, &config)?, SourceKind::TokenizerJson),
     };
-    Ok((pipeline, Source { kind, path: file }, config))
+    Ok((loaded, Source { kind, path: file }, config))
 }
 
 fn find(dir: &Path) -> Result<PathBuf, TokenizerError> {
@@ -109,7 +113,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, TokenizerError> {
     let fail = |source| TokenizerError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(fail)?;
     let bytes = file.metadata().map_err(fail)?.len();
-    let mut data = Vec::new();
+    let mut data = Vec::with_capacity(bytes.min(MAX_FILE_BYTES) as usize + 1);
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(fail)?;
     if data.len() as u64 > MAX_FILE_BYTES {
         return Err(TokenizerError::TooLarge { path: path.to_owned(), bytes, limit: MAX_FILE_BYTES });

@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokenizers::tokenizer::Model as _;
-
 use crate::config::{Special, TokenizerConfig};
-use crate::detokenize::Stream;
+use crate::detokenize::{Detokenizer, Stream};
 use crate::encoding::{EncodeOptions, Encoding, Ids};
+use crate::engine::Engine;
 use crate::error::TokenizerError;
 use crate::gguf::GgufVocab;
 use crate::open::{self, Source, SourceKind, TiktokenSpec};
-use crate::pipeline::Pipeline;
 use crate::template::ChatTemplate;
 use crate::{gguf, json, sentencepiece, tiktoken};
 
@@ -20,7 +18,8 @@ use crate::{gguf, json, sentencepiece, tiktoken};
 pub struct Tokenizer(Arc<Inner>);
 
 struct Inner {
-    pipeline: Pipeline,
+    engine: Box<dyn Engine>,
+    detokenizer: Detokenizer,
     source: Source,
     config: TokenizerConfig,
 }
@@ -32,8 +31,8 @@ impl Tokenizer {
     /// # Errors
     /// Nothing found, unreadable, inconsistent, or of a kind that is not supported.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
-        let (pipeline, source, config) = open::open(path.as_ref())?;
-        Ok(Self::from_parts(pipeline, source, config))
+        let (parts, source, config) = open::open(path.as_ref())?;
+        Ok(Self::from_parts(parts, source, config))
     }
 
     /// A tokenizer from the bytes of a `tokenizer.json`.
@@ -43,9 +42,9 @@ impl Tokenizer {
     pub fn from_json(bytes: &[u8]) -> Result<Self, TokenizerError> {
         let path = PathBuf::from("tokenizer.json");
         let config = TokenizerConfig::default();
-        let pipeline = json::load(&path, bytes, &config)?;
+        let parts = json::load(&path, bytes, &config)?;
         let source = Source { kind: SourceKind::TokenizerJson, path: PathBuf::new() };
-        Ok(Self::from_parts(pipeline, source, config))
+        Ok(Self::from_parts(parts, source, config))
     }
 
     /// A tokenizer from the bytes of a SentencePiece model, with the library's own ids and nothing around the text.
@@ -54,9 +53,9 @@ impl Tokenizer {
     /// Bytes that are not one.
     pub fn from_sentencepiece(bytes: &[u8]) -> Result<Self, TokenizerError> {
         let mut config = TokenizerConfig::default();
-        let (pipeline, kind) = sentencepiece::load(Path::new("tokenizer.model"), bytes, &mut config)?;
+        let (parts, kind) = sentencepiece::load(Path::new("tokenizer.model"), bytes, &mut config)?;
         let source = Source { kind, path: PathBuf::new() };
-        Ok(Self::from_parts(pipeline, source, config))
+        Ok(Self::from_parts(parts, source, config))
     }
 
     /// A tokenizer from the metadata of a GGUF file.
@@ -64,9 +63,9 @@ impl Tokenizer {
     /// # Errors
     /// Metadata that contradicts itself, or of a kind that is not supported.
     pub fn from_gguf(vocab: &GgufVocab) -> Result<Self, TokenizerError> {
-        let (pipeline, config) = gguf::build(vocab)?;
+        let (parts, config) = gguf::build(vocab)?;
         let source = Source { kind: SourceKind::Gguf, path: PathBuf::new() };
-        Ok(Self::from_parts(pipeline, source, config))
+        Ok(Self::from_parts(parts, source, config))
     }
 
     /// A tokenizer from tiktoken ranks and what they do not say.
@@ -75,13 +74,15 @@ impl Tokenizer {
     /// A file that is not one of ranks, or a specification that does not fit it.
     pub fn from_tiktoken(path: impl AsRef<Path>, spec: &TiktokenSpec) -> Result<Self, TokenizerError> {
         let path = path.as_ref();
-        let pipeline = tiktoken::load(path, &open::read_bytes(path)?, spec)?;
+        let parts = tiktoken::load(path, &open::read_bytes(path)?, spec)?;
         let source = Source { kind: SourceKind::Tiktoken, path: path.to_owned() };
-        Ok(Self::from_parts(pipeline, source, TokenizerConfig::default()))
+        Ok(Self::from_parts(parts, source, TokenizerConfig::default()))
     }
 
-    fn from_parts(pipeline: Pipeline, source: Source, config: TokenizerConfig) -> Self {
-        Self(Arc::new(Inner { pipeline, source, config }))
+    fn from_parts(parts: open::Loaded, source: Source, mut config: TokenizerConfig) -> Self {
+        config.settle();
+        let (engine, detokenizer) = parts;
+        Self(Arc::new(Inner { engine, detokenizer, source, config }))
     }
 
     /// Which file this came from, and of what kind.
@@ -121,7 +122,7 @@ impl Tokenizer {
         pair: Option<&str>,
         options: &EncodeOptions,
     ) -> Result<Encoding, TokenizerError> {
-        self.0.pipeline.encode(text, pair, options)
+        self.0.engine.encode(text, pair, options)
     }
 
     /// Ids only: the fast way.
@@ -137,7 +138,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`Self::encode_with`].
     pub fn encode_ids_with(&self, text: &str, options: &EncodeOptions) -> Result<(Vec<u32>, usize), TokenizerError> {
-        let Ids { ids, removed, .. } = self.0.pipeline.encode_ids(text, None, options)?;
+        let Ids { ids, removed, .. } = self.0.engine.encode_ids(text, None, options)?;
         Ok((ids, removed))
     }
 
@@ -151,7 +152,7 @@ impl Tokenizer {
         second: &str,
         options: &EncodeOptions,
     ) -> Result<Ids, TokenizerError> {
-        self.0.pipeline.encode_ids(first, Some(second), options)
+        self.0.engine.encode_ids(first, Some(second), options)
     }
 
     /// Ids of a text that holds no special tokens: `<unk>` in it is five characters. Nothing is added.
@@ -165,7 +166,7 @@ impl Tokenizer {
 
     /// How many tokens [`Self::encode`] adds to a text, or to a pair.
     pub fn added_special_count(&self, pair: bool) -> usize {
-        self.0.pipeline.added_count(pair, true)
+        self.0.engine.added_count(pair)
     }
 
     /// The text of ids. Special tokens are left out if `skip_special`; ids outside the vocabulary have no text.
@@ -186,19 +187,17 @@ impl Tokenizer {
 
     /// Number of ids, added tokens included: one more than the largest id.
     pub fn vocab_size(&self) -> usize {
-        let model = self.0.pipeline.model.get_vocab_size();
-        let added = self.0.pipeline.added.get_added_tokens_decoder().keys().max();
-        model.max(added.map_or(0, |&id| id as usize + 1))
+        self.0.engine.size()
     }
 
     /// The id of a token as the vocabulary writes it (`##ing`, `Ġthe`, `▁the`, `<s>`).
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.0.pipeline.added.token_to_id(token, &self.0.pipeline.model)
+        self.0.engine.id(token)
     }
 
     /// A token as the vocabulary writes it.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
-        self.0.pipeline.id_to_token(id)
+        self.0.engine.token(id)
     }
 
     /// Ids as the vocabulary writes them, for showing; unknown ids are `<id>`.
@@ -210,16 +209,15 @@ impl Tokenizer {
     /// The bytes that a token stands for in a running text (not at its start), as far as one can say for a single token.
     /// Special tokens give the bytes of their name.
     pub fn piece_bytes(&self, id: u32) -> Option<Vec<u8>> {
-        let pipeline = &self.0.pipeline;
-        if let Some(token) = pipeline.added.get_added_tokens_decoder().get(&id) {
-            return Some(token.content.clone().into_bytes());
+        if let Some(content) = self.0.engine.added_content(id) {
+            return Some(content.into_bytes());
         }
-        Some(pipeline.detokenizer.bytes(&pipeline.model.id_to_token(id)?))
+        Some(self.0.detokenizer.bytes(&self.0.engine.token(id)?))
     }
 
     /// Whether decoding with `skip_special` leaves this id out.
     pub fn is_special(&self, id: u32) -> bool {
-        self.0.pipeline.is_special(id)
+        self.0.engine.is_special(id)
     }
 
     /// The id of a special token by its role, if the files name it and the vocabulary has it.
@@ -250,8 +248,12 @@ impl Tokenizer {
         special.map(|(role, token)| (role.key().to_owned(), token.as_str().into())).collect()
     }
 
-    pub(crate) fn pipeline(&self) -> &Pipeline {
-        &self.0.pipeline
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.0.engine
+    }
+
+    pub(crate) fn detokenizer(&self) -> &Detokenizer {
+        &self.0.detokenizer
     }
 }
 
@@ -259,6 +261,7 @@ impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer")
             .field("source", &self.0.source)
+            .field("engine", &self.0.engine.name())
             .field("vocab_size", &self.vocab_size())
             .finish_non_exhaustive()
     }

@@ -1,75 +1,135 @@
-//! BERT's tokenization of plain ASCII, without the alignments and copies that the general pipeline makes.
+//! WordPiece, BERT's model: the longest piece that a word begins with, then the longest of the rest, and so on.
 //!
-//! A text falls apart at white space, and each run between is encoded by itself. A run of ASCII without added tokens is
-//! lower-cased, split at punctuation and matched here; any other run takes the general way. The ids are the same, which
-//! `tests/fast.rs` holds; tokenization was a tenth of the time of embedding short texts.
+//! Plain ASCII has a shorter way through the whole pipeline ([`Ascii`]): a text falls apart at white space, and a run of
+//! ASCII without added tokens is lower-cased, split at punctuation and matched at once. The ids are the same, which
+//! `tests/fast.rs` holds.
 
-use tokenizers::models::ModelWrapper;
-use tokenizers::tokenizer::Model as _;
-use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
+use std::sync::Arc;
 
-use crate::config::Added;
-use crate::pipeline::{Model, Normalizer, Parts};
-use crate::sentencepiece::Trie;
+use crate::added::AddedTokens;
+use crate::model::{Model, Scratch, Tokens};
+use crate::normalize::Bert;
+use crate::text::Text;
+use crate::trie::Trie;
+use crate::vocab::Vocab;
 
+/// A vocabulary of words and pieces of words.
 pub(crate) struct WordPiece {
+    vocab: Vocab,
     /// Pieces that begin a word, and pieces that go on with one (without their mark).
     starts: Trie,
     rests: Trie,
     unknown: u32,
+    /// The most characters of a word that is looked at.
     longest_word: usize,
+}
+
+impl WordPiece {
+    /// `mark` is written before pieces that go on with a word.
+    ///
+    /// # Errors
+    /// An unknown token that the vocabulary lacks.
+    pub(crate) fn new(vocab: Vocab, unknown: &str, mark: &str, longest_word: usize) -> Result<Self, String> {
+        let ids = || {
+            let all = (0..vocab.len() as u32).filter_map(|id| Some((vocab.text(id)?, id)));
+            all.filter(|(text, id)| vocab.get(text.as_bytes()) == Some(*id))
+        };
+        let rests = ids().filter_map(|(text, id)| Some((text.strip_prefix(mark).filter(|t| !t.is_empty())?, id)));
+        let (starts, rests) = (Trie::new(ids()), Trie::new(rests));
+        let unknown = vocab.get(unknown.as_bytes()).ok_or_else(|| format!("the vocabulary has no token {unknown}"))?;
+        Ok(Self { vocab, starts, rests, unknown, longest_word })
+    }
+
+    /// Gives id and end of each piece; a word with an unmatched rest is unknown as a whole.
+    fn pieces(&self, word: &[u8], characters: usize, out: &mut Tokens) {
+        let before = out.ids.len();
+        let mut at = 0;
+        let mut trie = &self.starts;
+        while let (true, Some((length, id))) = (characters <= self.longest_word, trie.longest(&word[at..])) {
+            out.ids.push(id);
+            at += length;
+            trie = &self.rests;
+            if at == word.len() {
+                return;
+            }
+        }
+        out.ids.truncate(before);
+        out.ids.push(self.unknown);
+    }
+}
+
+impl Model for WordPiece {
+    fn segment(&self, word: Text<'_>, _: &mut Scratch, out: &mut Tokens) -> Result<(), String> {
+        let before = out.ids.len();
+        let characters = word.text.chars().count();
+        self.pieces(word.text.as_bytes(), characters, out);
+        if word.traced() {
+            // Again for the offsets: the lengths of the pieces are those of their tokens.
+            let ids = out.ids.split_off(before);
+            if ids == [self.unknown] {
+                out.push(self.unknown, word, 0, word.text.len());
+                return Ok(());
+            }
+            let mut start = 0;
+            for id in ids {
+                let trie = if start == 0 { &self.starts } else { &self.rests };
+                let length = trie.longest(&word.text.as_bytes()[start..]).map_or(0, |(length, _)| length);
+                out.push(id, word, start, start + length);
+                start += length;
+            }
+        }
+        Ok(())
+    }
+
+    fn id(&self, token: &str) -> Option<u32> {
+        self.vocab.get(token.as_bytes())
+    }
+
+    fn token(&self, id: u32) -> Option<String> {
+        self.vocab.text(id).map(str::to_owned)
+    }
+
+    fn size(&self) -> usize {
+        self.vocab.len()
+    }
+}
+
+/// The shorter way.
+pub(crate) struct Ascii {
+    model: Arc<WordPiece>,
     lowercase: bool,
     /// Added tokens by their first byte.
     added: Vec<Vec<Box<[u8]>>>,
 }
 
-impl WordPiece {
-    /// Takes a pipeline that is BERT's in every part; none for others.
-    pub(crate) fn new(parts: &Parts) -> Option<Self> {
-        let (
-            Some(Normalizer::Hf(NormalizerWrapper::BertNormalizer(normalizer))),
-            Model::Hf(ModelWrapper::WordPiece(model)),
-        ) = (&parts.normalizer, &parts.model)
-        else {
-            return None;
-        };
-        let bert =
-            matches!(parts.pre_tokenizer, Some(PreTokenizerWrapper::BertPreTokenizer(_))) && normalizer.clean_text;
-        // Tokens that are looked for in normalised text, or across white space, do not fall apart with the text.
-        let whole = |t: &Added| !t.normalized && !t.content.contains(char::is_whitespace);
-        if !bert || !parts.added.iter().all(whole) {
+impl Ascii {
+    /// For a pipeline that is BERT's in every part; none where added tokens are looked for in normalised text, or across
+    /// white space: those do not fall apart with the text.
+    pub(crate) fn new(model: &Arc<WordPiece>, bert: Bert, added: &AddedTokens) -> Option<Self> {
+        let whole = |token: &str| !token.contains(char::is_whitespace);
+        if !bert.clean || added.any_normalized() || !added.raw_contents().all(whole) {
             return None;
         }
-        let mut added = vec![Vec::new(); 256];
-        for token in parts.added.iter().filter(|t| !t.content.is_empty()) {
-            added[usize::from(token.content.as_bytes()[0])].push(token.content.as_bytes().into());
+        let mut by_byte = vec![Vec::new(); 256];
+        for token in added.raw_contents() {
+            by_byte[usize::from(token.as_bytes()[0])].push(token.as_bytes().into());
         }
-        let vocab = model.get_vocab();
-        let mark = model.continuing_subword_prefix.as_str();
-        let rests = vocab.iter().filter_map(|(t, &id)| Some((t.strip_prefix(mark).filter(|t| !t.is_empty())?, id)));
-        Some(Self {
-            starts: Trie::new(vocab.iter().filter(|(t, _)| !t.is_empty()).map(|(t, &id)| (t.as_str(), id))),
-            rests: Trie::new(rests),
-            unknown: *vocab.get(&model.unk_token)?,
-            longest_word: model.max_input_chars_per_word,
-            lowercase: normalizer.lowercase,
-            added,
-        })
+        Some(Self { model: model.clone(), lowercase: bert.lowercase, added: by_byte })
     }
 
-    /// Appends the ids of a text; `general` does so for what is not plain.
-    pub(crate) fn encode<E>(
+    /// Adds the ids of a text; `general` does so for what is not plain.
+    pub(crate) fn encode(
         &self,
         text: &str,
-        ids: &mut Vec<u32>,
-        mut general: impl FnMut(&str, &mut Vec<u32>) -> Result<(), E>,
-    ) -> Result<(), E> {
+        out: &mut Tokens,
+        mut general: impl FnMut(&str, &mut Tokens) -> Result<(), String>,
+    ) -> Result<(), String> {
         let mut word = Vec::with_capacity(64);
         for run in text.split([' ', '\t', '\n', '\r']).filter(|run| !run.is_empty()) {
             if self.is_plain(run.as_bytes()) {
-                self.run(run.as_bytes(), &mut word, ids);
+                self.run(run.as_bytes(), &mut word, out);
             } else {
-                general(run, ids)?;
+                general(run, out)?;
             }
         }
         Ok(())
@@ -83,37 +143,22 @@ impl WordPiece {
         run.iter().enumerate().all(plain)
     }
 
-    fn run(&self, run: &[u8], word: &mut Vec<u8>, ids: &mut Vec<u32>) {
+    fn run(&self, run: &[u8], word: &mut Vec<u8>, out: &mut Tokens) {
+        let mut finish = |word: &mut Vec<u8>| {
+            if !word.is_empty() {
+                self.model.pieces(word, word.len(), out);
+                word.clear();
+            }
+        };
         for &byte in run {
             if byte.is_ascii_punctuation() {
-                self.word(word, ids);
-                word.clear();
-                self.word(&[byte], ids);
+                finish(word);
+                word.push(byte);
+                finish(word);
             } else if !byte.is_ascii_control() {
                 word.push(if self.lowercase { byte.to_ascii_lowercase() } else { byte });
             }
         }
-        self.word(word, ids);
-        word.clear();
-    }
-
-    /// The longest piece first, again and again; a word with an unmatched rest is unknown as a whole.
-    fn word(&self, word: &[u8], ids: &mut Vec<u32>) {
-        if word.is_empty() {
-            return;
-        }
-        let before = ids.len();
-        let mut rest = word;
-        let mut trie = &self.starts;
-        while let (false, Some((length, id))) = (word.len() > self.longest_word, trie.longest(rest)) {
-            ids.push(id);
-            rest = &rest[length..];
-            trie = &self.rests;
-            if rest.is_empty() {
-                return;
-            }
-        }
-        ids.truncate(before);
-        ids.push(self.unknown);
+        finish(word);
     }
 }

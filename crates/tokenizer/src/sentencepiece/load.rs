@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
-use tokenizers::PostProcessorWrapper;
-
 use super::{Algorithm, Kind, ModelType, Normalizer, Proto, Segmenter, Surface};
 use crate::config::{Added, Special, TokenizerConfig};
 use crate::detokenize::Detokenizer;
 use crate::error::TokenizerError;
-use crate::files::template;
-use crate::open::SourceKind;
-use crate::pipeline::{self, Model, Parts, Pipeline};
+use crate::layout::Layout;
+use crate::model::Model as _;
+use crate::normalize;
+use crate::open::{Loaded, SourceKind};
+use crate::pipeline::{Parts, Pipeline};
+use crate::pretokenize::Words;
 
 /// Reads a SentencePiece model. Without a `tokenizer_class` the ids are the library's own, nothing is put around the
 /// text, and `<s>` in a text is three characters; with one, ids and special tokens are those of the class.
@@ -18,7 +19,7 @@ pub(crate) fn load(
     path: &Path,
     bytes: &[u8],
     config: &mut TokenizerConfig,
-) -> Result<(Pipeline, SourceKind), TokenizerError> {
+) -> Result<(Loaded, SourceKind), TokenizerError> {
     let invalid = |reason| TokenizerError::Invalid { path: path.to_owned(), reason };
     let unsupported = |what: String| TokenizerError::Unsupported { path: path.to_owned(), what };
     let proto = Proto::read(bytes).map_err(invalid)?;
@@ -26,7 +27,8 @@ pub(crate) fn load(
         ModelType::Unigram => (Algorithm::Unigram, SourceKind::SentencePieceUnigram),
         ModelType::Bpe => (Algorithm::Bpe, SourceKind::SentencePieceBpe),
     };
-    let mut segmenter = Segmenter::new(proto.pieces.clone(), algorithm, proto.byte_fallback).map_err(invalid)?;
+    let pieces = proto.pieces.iter().map(|p| (p.text.as_str(), p.score, p.kind));
+    let mut segmenter = Segmenter::new(pieces, algorithm, proto.byte_fallback).map_err(invalid)?;
     let mut normalizer = Normalizer::new(&proto, segmenter.symbols()).map_err(invalid)?;
 
     let class = config.class().to_owned();
@@ -49,14 +51,14 @@ pub(crate) fn load(
         "T5Tokenizer" | "MT5Tokenizer" => (vec!["$A", eos], vec!["$A", eos, "$B", eos]),
         "XLMRobertaTokenizer" => {
             // Fairseq's numbering: four tokens of its own, then the pieces from the fourth on.
-            segmenter.renumber(|piece, number| match (piece.kind, piece.text.as_str()) {
+            segmenter.renumber(|piece, kind, number| match (kind, piece) {
                 (Kind::Unknown, _) => 3,
                 (Kind::Control, "<s>") => 0,
                 (Kind::Control, "</s>") => 2,
                 _ => number + 1,
             });
             segmenter.add_extra("<pad>", 1);
-            segmenter.add_extra("<mask>", segmenter.pieces().len() as u32 + 1);
+            segmenter.add_extra("<mask>", segmenter.len() as u32 + 1);
             (vec!["<s>", "$A", "</s>"], vec!["<s>", "$A", "</s>", "</s>", "$B", "</s>"])
         }
         "DebertaV2Tokenizer"
@@ -84,23 +86,18 @@ pub(crate) fn load(
         if let Some(id) = token.id {
             segmenter.add_extra(&token.content, id);
         }
-        if segmenter.token_to_id(&token.content).is_some() && !added.iter().any(|t| t.content == token.content) {
+        if segmenter.id(&token.content).is_some() && !added.iter().any(|t| t.content == token.content) {
             added.push(token.clone());
         }
     }
-    let id = |token: &str| segmenter.token_to_id(token);
-    let post_processor: Option<PostProcessorWrapper> =
-        (!single.is_empty()).then(|| template(&single, &pair, id)).transpose().map_err(invalid)?;
-    let pipeline = Pipeline::new(Parts {
-        normalizer: Some(pipeline::Normalizer::SentencePiece(normalizer)),
-        pre_tokenizer: None,
-        model: Model::Pieces(segmenter),
-        post_processor,
-        detokenizer: Detokenizer::sentencepiece(Surface::new(&proto)),
-        added,
-    })
-    .map_err(invalid)?;
-    Ok((pipeline, kind))
+    let id = |token: &str| segmenter.id(token);
+    let layout = match single.is_empty() {
+        true => Layout::bare(),
+        false => Layout::around(&single, &pair, id).map_err(invalid)?,
+    };
+    let normalizer = Some(normalize::Normalizer::SentencePiece(normalizer));
+    let pipeline = Pipeline::new(segmenter, Parts { normalizer, words: Words::whole(), layout, added });
+    Ok(((Box::new(pipeline), Detokenizer::sentencepiece(Surface::new(&proto))), kind))
 }
 
 /// Names the special tokens that the model numbers and the configuration does not name.

@@ -9,14 +9,12 @@ mod load;
 mod normalize;
 mod proto;
 mod segment;
-mod trie;
 
 pub(crate) use detokenize::Surface;
 pub(crate) use load::load;
 pub(crate) use normalize::{Charsmap, Normalizer};
-pub(crate) use proto::{Kind, ModelType, Piece, Proto};
+pub(crate) use proto::{Kind, ModelType, Proto};
 pub(crate) use segment::{Algorithm, Segmenter};
-pub(crate) use trie::Trie;
 
 /// SentencePiece's mark for a space, U+2581.
 pub(crate) const SPACE: char = '\u{2581}';

@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
-use tokenizers::NormalizedString;
+use memchr::memmem::Finder;
 
-use super::{Proto, SPACE, Trie};
+use super::{Proto, SPACE};
+use crate::text::{Changed, Text, replace_plain, transform};
+use crate::trie::Trie;
 
 /// The table of replacements.
 pub(crate) struct Charsmap {
@@ -37,27 +39,39 @@ impl Charsmap {
         })
     }
 
+    fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// Length of each entry that `text` starts with, and where its replacement lies, shortest first.
+    fn entries<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
+        let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
+        let mut at = self.units.first().map(|&root| offset(root));
+        let step = move |(i, &byte): (usize, &u8)| {
+            let next = at? ^ usize::from(byte);
+            let &unit = self.units.get(next).filter(|_| byte != 0)?;
+            if unit & ((1 << 31) | 0xFF) != u32::from(byte) {
+                return None;
+            }
+            let next = next ^ offset(unit);
+            at = Some(next);
+            match unit & (1 << 8) {
+                0 => Some(None),
+                _ => Some(Some((i + 1, (self.units.get(next)? & 0x7FFF_FFFF) as usize))),
+            }
+        };
+        text.as_bytes().iter().enumerate().map_while(step).flatten()
+    }
+
+    /// What the shortest entry that `text` starts with is replaced by.
+    pub(crate) fn shortest(&self, text: &str) -> Option<&str> {
+        let value = self.entries(text).next()?.1;
+        Some(self.replacements.get(value..)?.split('\0').next().unwrap_or_default())
+    }
+
     /// The longest entry that `text` starts with: its length and replacement.
     fn longest(&self, text: &str) -> Option<(usize, &str)> {
-        let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
-        let mut at = offset(*self.units.first()?);
-        let mut found = None;
-        let mut matches = 0;
-        for (i, &byte) in text.as_bytes().iter().enumerate() {
-            at ^= usize::from(byte);
-            let Some(&unit) = self.units.get(at) else { break };
-            if unit & ((1 << 31) | 0xFF) != u32::from(byte) {
-                break;
-            }
-            at ^= offset(unit);
-            if unit & (1 << 8) != 0 {
-                let Some(&leaf) = self.units.get(at) else { break };
-                matches += 1;
-                if matches <= MAX_MATCHES {
-                    found = Some((i + 1, (leaf & 0x7FFF_FFFF) as usize));
-                }
-            }
-        }
+        let found = self.entries(text).take(MAX_MATCHES).last();
         let (length, value) = found.filter(|&(length, _)| text.is_char_boundary(length))?;
         let tail = self.replacements.get(value..)?;
         Some((length, tail.split('\0').next().unwrap_or_default()))
@@ -89,6 +103,32 @@ impl Normalizer {
             remove_extra_spaces: proto.remove_extra_spaces,
             escape_spaces: proto.escape_spaces,
         })
+    }
+
+    /// The normalised text.
+    pub(crate) fn apply(&self, from: Text<'_>) -> Changed {
+        let first = from.start == 0;
+        let plain = self.charsmap.is_empty() && self.symbols.is_empty() && !self.remove_extra_spaces;
+        if plain && !from.traced() {
+            let space = if self.escape_spaces { SPACE } else { ' ' };
+            let dummy = !from.text.is_empty() && self.dummy_prefix && (first || !self.first_only);
+            let mut buffer = [0; 4];
+            let mark = &*space.encode_utf8(&mut buffer);
+            let mut text = String::with_capacity(from.text.len() + from.text.len() / 2 + 8);
+            if dummy && !self.suffix_space {
+                text.push(space);
+            }
+            text.push_str(&replace_plain(from.text, &Finder::new(" "), mark));
+            if dummy && self.suffix_space {
+                text.push(space);
+            }
+            return Changed { text, spans: Vec::new() };
+        }
+        let (out, dropped) = self.run(from.text, first);
+        if out.is_empty() {
+            return Changed::default();
+        }
+        transform(from, out.into_iter().map(|(c, consumed)| (c, 1 - consumed as isize)), dropped)
     }
 
     /// The first step: how many bytes of `text` belong together, and what they become.
@@ -161,18 +201,6 @@ impl Normalizer {
             out.push((space, 0));
         }
         (out, dropped)
-    }
-}
-
-impl tokenizers::Normalizer for Normalizer {
-    fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
-        let (out, dropped) = self.run(text.get(), text.offsets_original().0 == 0);
-        if out.is_empty() {
-            text.clear();
-        } else {
-            text.transform(out.into_iter().map(|(c, consumed)| (c, 1 - consumed as isize)), dropped);
-        }
-        Ok(())
     }
 }
 

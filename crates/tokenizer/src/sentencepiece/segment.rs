@@ -1,13 +1,16 @@
 //! From normalised text to pieces: unigram by Viterbi, BPE by best score first, as in `unigram_model.cc`
 //! (`EncodeOptimized`) and `bpe_model.cc` of the library.
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokenizers::Token;
-
-use super::{Kind, Piece, Trie};
+use super::Kind;
+use crate::borders::Borders;
+use crate::merge::Part;
+use crate::model::{Model, Scratch, Tokens, remembered};
+use crate::text::Text;
+use crate::trie::Trie;
+use crate::vocab::{Builder, Vocab};
 
 /// How pieces are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,15 +21,20 @@ pub(crate) enum Algorithm {
 
 /// A vocabulary of scored pieces.
 pub(crate) struct Segmenter {
-    pieces: Vec<Piece>,
-    index: HashMap<String, u32>,
-    /// Normal, user-defined and unused pieces, for unigram.
+    /// Pieces by their numbers.
+    pieces: Vocab,
+    scores: Vec<f32>,
+    kinds: Vec<Kind>,
+    /// Normal and user-defined pieces, for unigram.
     trie: Trie,
     symbols: Arc<Trie>,
     algorithm: Algorithm,
     unknown: u32,
     /// Piece for each byte, if unknown characters are spelled in bytes.
     bytes: Option<Box<[u32; 256]>>,
+    /// Where a text can be cut before merging.
+    borders: Option<Borders>,
+    any_unused: bool,
     unknown_score: f32,
     max_score: f32,
     /// Ids as the model knows them where they are not the pieces' numbers (fairseq), with the way back.
@@ -40,36 +48,52 @@ pub(crate) struct Segmenter {
 const UNKNOWN_PENALTY: f32 = 10.0;
 
 impl Segmenter {
-    /// Pieces are distinct, not empty, finite, and one of them stands for the unknown (checked by [`super::Proto`]).
-    pub(crate) fn new(pieces: Vec<Piece>, algorithm: Algorithm, byte_fallback: bool) -> Result<Self, String> {
-        let index: HashMap<String, u32> = pieces.iter().enumerate().map(|(i, p)| (p.text.clone(), i as u32)).collect();
-        let numbered = || pieces.iter().enumerate().map(|(i, p)| (p, i as u32));
-        let symbols = numbered().filter(|(p, _)| p.kind == Kind::UserDefined).map(|(p, i)| (p.text.as_str(), i));
-        let symbols = Arc::new(Trie::new(symbols));
+    /// Pieces are not empty, finite, and one of them stands for the unknown.
+    ///
+    /// # Errors
+    /// No piece for the unknown, or for a byte where characters may be spelled.
+    pub(crate) fn new<'a>(
+        pieces: impl IntoIterator<Item = (&'a str, f32, Kind)>,
+        algorithm: Algorithm,
+        byte_fallback: bool,
+    ) -> Result<Self, String> {
+        let mut builder = Builder::default();
+        let (mut scores, mut kinds) = (Vec::new(), Vec::new());
+        for (text, score, kind) in pieces {
+            builder.push(text.as_bytes())?;
+            scores.push(score);
+            kinds.push(kind);
+        }
+        let pieces = builder.build();
+        let of_kind = |wanted: &[Kind]| -> Vec<(&str, u32)> {
+            let numbered = kinds.iter().zip(0..).filter(|(kind, _)| wanted.contains(kind));
+            let found = numbered.filter_map(|(_, i)| Some((pieces.text(i)?, i)));
+            found.filter(|&(text, i)| pieces.get(text.as_bytes()) == Some(i)).collect()
+        };
+        let symbols = Arc::new(Trie::new(of_kind(&[Kind::UserDefined])));
         let trie = match algorithm {
             Algorithm::Bpe => Trie::default(),
-            Algorithm::Unigram => Trie::new(
-                numbered()
-                    .filter(|(p, _)| matches!(p.kind, Kind::Normal | Kind::UserDefined))
-                    .map(|(p, i)| (p.text.as_str(), i)),
-            ),
+            Algorithm::Unigram => Trie::new(of_kind(&[Kind::Normal, Kind::UserDefined])),
         };
-        let scores = || pieces.iter().filter(|p| p.kind == Kind::Normal).map(|p| p.score);
-        let unknown = numbered().find(|(p, _)| p.kind == Kind::Unknown).ok_or("no piece stands for the unknown")?.1;
+        let normal = || scores.iter().zip(&kinds).filter(|(_, kind)| **kind == Kind::Normal).map(|(score, _)| *score);
+        let unknown = kinds.iter().position(|k| *k == Kind::Unknown).ok_or("no piece stands for the unknown")? as u32;
         let bytes = if byte_fallback {
             let mut ids = Box::new([0; 256]);
             for (byte, id) in ids.iter_mut().enumerate() {
                 let name = format!("<0x{byte:02X}>");
-                *id = *index.get(&name).ok_or_else(|| format!("byte fallback without a piece {name}"))?;
+                *id = pieces.get(name.as_bytes()).ok_or_else(|| format!("byte fallback without a piece {name}"))?;
             }
             Some(ids)
         } else {
             None
         };
+        // Without bytes, unknown characters side by side are one token, also across a border.
+        let cut = algorithm == Algorithm::Bpe && bytes.is_some();
         Ok(Self {
-            unknown_score: scores().fold(f32::MAX, f32::min) - UNKNOWN_PENALTY,
-            max_score: scores().fold(f32::MIN_POSITIVE, f32::max),
-            index,
+            unknown_score: normal().fold(f32::MAX, f32::min) - UNKNOWN_PENALTY,
+            max_score: normal().fold(f32::MIN_POSITIVE, f32::max),
+            borders: cut.then(|| Borders::new(&pieces)),
+            any_unused: kinds.contains(&Kind::Unused),
             trie,
             symbols,
             algorithm,
@@ -79,39 +103,39 @@ impl Segmenter {
             extra: HashMap::new(),
             extra_by_id: HashMap::new(),
             pieces,
+            scores,
+            kinds,
         })
     }
 
+    /// Leaves symbols to whoever has cut them out of every text before.
+    pub(crate) fn without_symbols(self) -> Self {
+        Self { symbols: Arc::default(), ..self }
+    }
+
     /// Gives pieces other ids than their numbers.
-    pub(crate) fn renumber(&mut self, id_of: impl Fn(&Piece, u32) -> u32) {
-        let ids: Vec<u32> = self.pieces.iter().enumerate().map(|(i, p)| id_of(p, i as u32)).collect();
+    pub(crate) fn renumber(&mut self, id_of: impl Fn(&str, Kind, u32) -> u32) {
+        let id = |(&kind, i): (&Kind, u32)| id_of(self.pieces.text(i).unwrap_or_default(), kind, i);
+        let ids: Vec<u32> = self.kinds.iter().zip(0..).map(id).collect();
         let back = ids.iter().enumerate().map(|(i, &id)| (id, i as u32)).collect();
         self.renumbered = Some((ids, back));
     }
 
     /// Adds an entry that no text is segmented into.
     pub(crate) fn add_extra(&mut self, text: &str, id: u32) {
-        if self.token_to_id(text).is_none() {
+        if self.id(text).is_none() {
             self.extra.insert(text.to_owned(), id);
             self.extra_by_id.insert(id, text.to_owned());
         }
     }
 
-    pub(crate) fn pieces(&self) -> &[Piece] {
-        &self.pieces
-    }
-
-    /// Whether an id has no text of its own (`<s>`).
-    pub(crate) fn is_control(&self, id: u32) -> bool {
-        self.piece_of(id).is_some_and(|p| p.kind == Kind::Control)
+    /// Number of pieces.
+    pub(crate) fn len(&self) -> usize {
+        self.kinds.len()
     }
 
     pub(crate) fn symbols(&self) -> Arc<Trie> {
         self.symbols.clone()
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.pieces.len() + self.extra.len()
     }
 
     fn id_of(&self, piece: u32) -> u32 {
@@ -121,55 +145,44 @@ impl Segmenter {
         }
     }
 
-    fn piece_of(&self, id: u32) -> Option<&Piece> {
-        let number = match &self.renumbered {
-            Some((_, back)) => *back.get(&id)?,
-            None => id,
-        };
-        self.pieces.get(number as usize)
+    /// The number of the piece that has an id.
+    fn number(&self, id: u32) -> Option<u32> {
+        match &self.renumbered {
+            Some((_, back)) => back.get(&id).copied(),
+            None => Some(id),
+        }
     }
 
-    pub(crate) fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.index.get(token).map(|&i| self.id_of(i)).or_else(|| self.extra.get(token).copied())
-    }
-
-    pub(crate) fn id_to_token(&self, id: u32) -> Option<String> {
-        self.extra_by_id.get(&id).cloned().or_else(|| Some(self.piece_of(id)?.text.clone()))
-    }
-
-    /// Tokens of a normalised text, with offsets in its bytes. Neighbouring unknown characters are one token, or each is
-    /// spelled in bytes.
-    pub(crate) fn tokenize(&self, text: &str) -> Vec<Token> {
-        let pieces = match self.algorithm {
-            Algorithm::Unigram => self.viterbi(text),
-            Algorithm::Bpe => self.merge(text),
-        };
-        let mut tokens: Vec<Token> = Vec::with_capacity(pieces.len());
+    /// Adds the tokens of a normalised text. Neighbouring unknown characters are one token, or each is spelled in bytes.
+    fn word(&self, word: Text<'_>, scratch: &mut Scratch, out: &mut Tokens) {
         let mut after_unknown = false;
         let mut start = 0;
-        for (end, piece) in pieces {
-            let surface = &text[start..end];
+        let mut emit = |end: usize, piece: u32| {
             let unknown = piece == self.unknown;
             match &self.bytes {
                 Some(ids) if unknown => {
-                    let spelled = surface.bytes().map(|b| ids[usize::from(b)]);
-                    tokens.extend(spelled.map(|p| Token::new(self.id_of(p), String::new(), (start, end))));
-                }
-                _ if unknown && after_unknown => {
-                    if let Some(last) = tokens.last_mut() {
-                        last.offsets.1 = end;
+                    for byte in word.text[start..end].bytes() {
+                        out.push(self.id_of(ids[usize::from(byte)]), word, start, end);
                     }
                 }
-                _ => tokens.push(Token::new(self.id_of(piece), String::new(), (start, end))),
+                _ if unknown && after_unknown => {
+                    if let (Some(last), true) = (out.spans.last_mut(), word.traced()) {
+                        last.1 = word.spans[end - 1].1;
+                    }
+                }
+                _ => out.push(self.id_of(piece), word, start, end),
             }
             after_unknown = unknown;
             start = end;
+        };
+        match self.algorithm {
+            Algorithm::Unigram => self.viterbi(word.text, &mut emit),
+            Algorithm::Bpe => self.merge(word.text, scratch, &mut emit),
         }
-        tokens
     }
 
     /// The best path: end and piece of each part.
-    fn viterbi(&self, text: &str) -> Vec<(usize, u32)> {
+    fn viterbi(&self, text: &str, emit: &mut impl FnMut(usize, u32)) {
         #[derive(Clone, Copy)]
         struct Best {
             piece: u32,
@@ -190,11 +203,10 @@ impl Segmenter {
                 }
             };
             for (length, piece) in self.trie.prefixes(&bytes[start..]) {
-                let entry = &self.pieces[piece as usize];
-                let score = if entry.kind == Kind::UserDefined {
+                let score = if self.kinds[piece as usize] == Kind::UserDefined {
                     (f64::from(length as f32 * self.max_score) - 0.1) as f32
                 } else {
-                    entry.score
+                    self.scores[piece as usize]
                 };
                 offer(start + length, piece, score + before);
                 single |= length == c.len_utf8();
@@ -209,82 +221,64 @@ impl Segmenter {
             path.push((end, best[end].piece));
             end = best[end].start;
         }
-        path.reverse();
-        path
+        path.into_iter().rev().for_each(|(end, piece)| emit(end, piece));
     }
 
+    /// The piece that a text is, if text can be segmented into it.
     fn lookup(&self, text: &str) -> Option<u32> {
-        let id = *self.index.get(text)?;
-        matches!(self.pieces[id as usize].kind, Kind::Normal | Kind::UserDefined | Kind::Unused).then_some(id)
+        let piece = self.pieces.get(text.as_bytes())?;
+        matches!(self.kinds[piece as usize], Kind::Normal | Kind::UserDefined | Kind::Unused).then_some(piece)
+    }
+
+    /// How early a piece is merged: the best score first.
+    fn rank(&self, piece: u32) -> u32 {
+        let bits = (self.scores[piece as usize] + 0.0).to_bits(); // no negative zero: it would lose against zero
+        if bits >> 31 == 0 { !(bits | 1 << 31) } else { bits }
     }
 
     /// Merges neighbours, best score first, leftmost among equals.
-    fn merge(&self, text: &str) -> Vec<(usize, u32)> {
-        let mut parts: Vec<Part> = Vec::new();
-        let mut at = 0;
-        while at < text.len() {
-            let symbol = self.symbols.longest(&text.as_bytes()[at..]);
-            let length = symbol.map_or_else(|| text[at..].chars().next().map_or(1, char::len_utf8), |s| s.0);
-            parts.push(Part {
-                start: at,
-                end: at + length,
-                previous: parts.len().wrapping_sub(1),
-                next: parts.len() + 1,
-                frozen: symbol.is_some(),
-            });
-            at += length;
+    fn merge(&self, text: &str, scratch: &mut Scratch, emit: &mut impl FnMut(usize, u32)) {
+        /// A character, and a symbol that is not merged.
+        const CHAR: u32 = u32::MAX;
+        const SYMBOL: u32 = u32::MAX - 1;
+        let parts = &mut scratch.parts;
+        parts.clear();
+        if self.symbols.is_empty() {
+            text.chars().for_each(|c| parts.push(CHAR, c.len_utf8()));
+        } else {
+            let mut at = 0;
+            while at < text.len() {
+                let (id, length) = match self.symbols.longest(&text.as_bytes()[at..]) {
+                    Some((length, _)) => (SYMBOL, length),
+                    None => (CHAR, text[at..].chars().next().map_or(1, char::len_utf8)),
+                };
+                parts.push(id, length);
+                at += length;
+            }
         }
-        let mut agenda = BinaryHeap::new();
         // Unused pieces take part in merging and are taken apart again at the end.
         let mut halves: HashMap<&str, usize> = HashMap::new();
-        let offer = |parts: &[Part], left: usize, agenda: &mut BinaryHeap<Pair>, halves: &mut HashMap<_, usize>| {
-            let (Some(a), Some(b)) = (parts.get(left), parts.get(left).and_then(|p| parts.get(p.next))) else {
-                return;
-            };
-            if a.frozen || b.frozen {
-                return;
+        parts.merge(|a: Part, b: Part| {
+            if a.id == SYMBOL || b.id == SYMBOL {
+                return None;
             }
             let merged = &text[a.start..b.end];
-            if let Some(id) = self.lookup(merged) {
-                let piece = &self.pieces[id as usize];
-                agenda.push(Pair {
-                    score: piece.score + 0.0, // no negative zero: it would lose against zero
-                    left,
-                    length: merged.len(),
-                });
-                if piece.kind == Kind::Unused {
-                    halves.insert(merged, a.end - a.start);
-                }
+            let piece = self.lookup(merged)?;
+            if self.any_unused && self.kinds[piece as usize] == Kind::Unused {
+                halves.insert(merged, a.end - a.start);
             }
-        };
-        for left in 0..parts.len() {
-            offer(&parts, left, &mut agenda, &mut halves);
+            Some((self.rank(piece), piece))
+        });
+        let mut start = 0;
+        for (&id, &end) in parts.ids.iter().zip(&parts.ends) {
+            let end = end as usize;
+            match id {
+                CHAR | SYMBOL => self.resolve(text, start, end, &halves, emit),
+                _ if self.any_unused => self.resolve(text, start, end, &halves, emit),
+                piece => emit(end, piece),
+            }
+            start = end;
         }
-        while let Some(pair) = agenda.pop() {
-            let left = parts[pair.left];
-            let Some(&right) = parts.get(left.next) else { continue };
-            // A part that has been merged into its left neighbour is empty.
-            if left.start == left.end || right.end - left.start != pair.length {
-                continue;
-            }
-            parts[left.next].start = right.end;
-            parts[pair.left].end = right.end;
-            parts[pair.left].next = right.next;
-            if let Some(after) = parts.get_mut(right.next) {
-                after.previous = pair.left;
-            }
-            if left.previous < parts.len() {
-                offer(&parts, left.previous, &mut agenda, &mut halves);
-            }
-            offer(&parts, pair.left, &mut agenda, &mut halves);
-        }
-        let mut out = Vec::new();
-        let mut at = 0;
-        while let Some(part) = parts.get(at) {
-            self.resolve(text, part.start, part.end, &halves, &mut out);
-            at = part.next;
-        }
-        out
     }
 
     /// The piece of a part, or those of its halves where it is an unused one.
@@ -294,52 +288,54 @@ impl Segmenter {
         start: usize,
         end: usize,
         halves: &HashMap<&str, usize>,
-        out: &mut Vec<(usize, u32)>,
+        emit: &mut impl FnMut(usize, u32),
     ) {
         let mut work = vec![(start, end)];
         while let Some((start, end)) = work.pop() {
             let part = &text[start..end];
-            let id = self.lookup(part);
-            let unused = id.is_some_and(|id| self.pieces[id as usize].kind == Kind::Unused);
+            let piece = self.lookup(part);
+            let unused = piece.is_some_and(|piece| self.kinds[piece as usize] == Kind::Unused);
             match halves.get(part) {
                 Some(&half) if unused => work.extend([(start + half, end), (start, start + half)]),
-                _ => out.push((end, id.unwrap_or(self.unknown))),
+                _ => emit(end, piece.unwrap_or(self.unknown)),
             }
         }
     }
 }
 
-#[derive(Clone, Copy)]
-struct Part {
-    start: usize,
-    end: usize,
-    previous: usize,
-    next: usize,
-    frozen: bool,
-}
+impl Model for Segmenter {
+    fn segment(&self, word: Text<'_>, scratch: &mut Scratch, out: &mut Tokens) -> Result<(), String> {
+        let mut run = |word: Text<'_>| {
+            remembered(word, scratch, out, |scratch, out| {
+                self.word(word, scratch, out);
+                Ok(())
+            })
+        };
+        let Some(borders) = &self.borders else { return run(word) };
+        let mut at = 0;
+        while at < word.text.len() {
+            let end = borders.next(word.text.as_bytes(), at);
+            run(word.slice(at, end))?;
+            at = end;
+        }
+        Ok(())
+    }
 
-struct Pair {
-    score: f32,
-    left: usize,
-    length: usize,
-}
+    fn id(&self, token: &str) -> Option<u32> {
+        self.pieces.get(token.as_bytes()).map(|i| self.id_of(i)).or_else(|| self.extra.get(token).copied())
+    }
 
-impl Ord for Pair {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
+    fn token(&self, id: u32) -> Option<String> {
+        let piece = || Some(self.pieces.text(self.number(id)?)?.to_owned());
+        self.extra_by_id.get(&id).cloned().or_else(piece)
+    }
+
+    fn size(&self) -> usize {
+        self.len() + self.extra.len()
+    }
+
+    /// Whether an id has no text of its own (`<s>`).
+    fn is_control(&self, id: u32) -> bool {
+        self.number(id).and_then(|i| self.kinds.get(i as usize)) == Some(&Kind::Control)
     }
 }
-
-impl PartialOrd for Pair {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Pair {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Pair {}

@@ -43,6 +43,10 @@ impl Trie {
         Self { nodes }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.len() < 2
+    }
+
     /// Length and value of every key that `text` starts with, shortest first.
     pub(crate) fn prefixes<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (usize, u32)> + 'a {
         let mut node = self.nodes.first().copied();
