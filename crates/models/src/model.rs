@@ -98,6 +98,12 @@ impl<'a> Forward<'a> {
         self.ops.linear(x, w)
     }
 
+    /// [`Forward::linear`] of the same rows with several matrices.
+    pub fn linears<const N: usize>(&self, x: &Act, weights: [&Linear; N]) -> [Act; N] {
+        let results = self.ops.linears(x, &weights);
+        results.try_into().unwrap_or_else(|_| panic!("a result for each matrix"))
+    }
+
     /// [`Forward::linear`], then an activation.
     pub fn linear_activation(&self, x: &Act, w: &Linear, kind: Activation) -> Act {
         self.ops.linear_activation(x, w, kind)

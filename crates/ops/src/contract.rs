@@ -103,6 +103,8 @@ const LINEAR: &[Shape] = &[
     shape(1024, 4096, 1024),
 ];
 const FORMATS: &[&str] = &["F32", "F16", "BF16"];
+/// Formats of weights that stay in their blocks: with few rows in integers, with many in float32.
+const BLOCK_FORMATS: &[&str] = &["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"];
 const ACTIVATIONS: &[Activation] = &[
     Activation::Gelu,
     Activation::GeluTanh,
@@ -138,6 +140,7 @@ impl Rows {
 pub fn cases() -> Vec<Case> {
     let mut table = Rows(Vec::new());
     matrices(&mut table);
+    products_together(&mut table);
     row_by_row(&mut table);
     attention(&mut table);
     with_state(&mut table);
@@ -201,6 +204,38 @@ fn matrices(table: &mut Rows) {
                     Box::new(move |ops| ops.embed(&table, &ids))
                 },
             );
+        }
+    }
+}
+
+/// Products of the same rows with several matrices, also where their formats want different arithmetic.
+fn products_together(table: &mut Rows) {
+    let tolerance = |s: Shape| 1e-6 * (s.inputs as f32).sqrt().max(4.0);
+    let pairs = [["F32", "F32"], ["F32", "BF16"], ["Q8_0", "Q4_1"], ["Q8_0", "F32"]];
+    for s in [shape(1, 32, 17), shape(3, 64, 96), shape(1, 576, 1536), shape(20, 128, 40), shape(130, 384, 200)] {
+        for &format in BLOCK_FORMATS {
+            let of = format!("{}x{}x{} {format}", s.rows, s.inputs, s.outputs);
+            table.add(format!("linear {of}"), tolerance(s), (0.0, 0.0), move |ops, random| {
+                let x = ops.input(s.rows, s.inputs, random.values(s.rows * s.inputs, 1.0));
+                let w = linear(ops, random, s, format);
+                Box::new(move |ops| ops.linear(&x, &w))
+            });
+        }
+        for [one, two] in pairs {
+            let of = format!("{}x{}x{} {one} {two}", s.rows, s.inputs, s.outputs);
+            table.add(format!("linear_glu {of}"), tolerance(s), (0.0, 0.0), move |ops, random| {
+                let x = ops.input(s.rows, s.inputs, random.values(s.rows * s.inputs, 1.0));
+                let (gate, up) = (linear(ops, random, s, one), linear(ops, random, s, two));
+                Box::new(move |ops| ops.linear_glu(&x, &gate, &up, Activation::Silu))
+            });
+            for which in 0..3 {
+                table.add(format!("linears {of} {which}"), tolerance(s), (0.0, 0.0), move |ops, random| {
+                    let x = ops.input(s.rows, s.inputs, random.values(s.rows * s.inputs, 1.0));
+                    let narrow = Shape { outputs: 5, ..s };
+                    let all = [(s, one), (narrow, two), (s, two)].map(|(s, format)| linear(ops, random, s, format));
+                    Box::new(move |ops| ops.linears(&x, &all.each_ref()).swap_remove(which))
+                });
+            }
         }
     }
 }

@@ -218,4 +218,9 @@ impl Ops for Deferred {
         let (slot, w, rest) = (Slot::of(x), w.clone(), Slot::of(&residual));
         self.record(x.rows(), w.outputs, move |ops| ops.linear_add(&slot.act(), &w, rest.act()))
     }
+
+    fn linear_glu(&self, x: &Act, gate: &Linear, up: &Linear, kind: Activation) -> Act {
+        let (slot, gate, up) = (Slot::of(x), gate.clone(), up.clone());
+        self.record(x.rows(), gate.outputs, move |ops| ops.linear_glu(&slot.act(), &gate, &up, kind))
+    }
 }

@@ -207,4 +207,14 @@ pub trait Ops: Send + Sync {
     fn linear_add(&self, x: &Act, w: &Linear, residual: Act) -> Act {
         self.add(residual, &self.linear(x, w))
     }
+
+    /// [`Ops::linear`] of the same rows with each of `weights`.
+    fn linears(&self, x: &Act, weights: &[&Linear]) -> Vec<Act> {
+        weights.iter().map(|w| self.linear(x, w)).collect()
+    }
+
+    /// [`Ops::glu`] of two [`Ops::linear`]s of the same rows.
+    fn linear_glu(&self, x: &Act, gate: &Linear, up: &Linear, kind: Activation) -> Act {
+        self.glu(self.linear(x, gate), &self.linear(x, up), kind)
+    }
 }

@@ -21,12 +21,12 @@ pub struct SelfAttention {
 impl SelfAttention {
     /// `[tokens, hidden]` to `[tokens, heads · dim]`. `angles` `[tokens, rotary]` are there if `rope` is.
     pub fn forward(&self, cx: &Forward, x: &Act, angles: Option<&Act>) -> Act {
-        let (mut q, mut k) = (cx.linear(x, &self.query), cx.linear(x, &self.key));
+        let [mut q, mut k, v] = cx.linears(x, [&self.query, &self.key, &self.value]);
         if let (Some(rope), Some(angles)) = (self.rope, angles) {
             q = cx.ops.rope(q, angles, rope);
             k = cx.ops.rope(k, angles, rope);
         }
-        cx.attend(&q, &k, &cx.linear(x, &self.value), &self.attention)
+        cx.attend(&q, &k, &v, &self.attention)
     }
 }
 

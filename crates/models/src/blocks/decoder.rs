@@ -150,13 +150,13 @@ pub struct HeadAttention {
 impl HeadAttention {
     /// `[tokens, hidden]` to `[tokens, heads · dim]`, before the output projection.
     pub fn forward(&self, cx: &Forward, layer: usize, x: &Act, angles: &[Act]) -> Act {
-        let (mut q, mut k) = (cx.linear(x, &self.query), cx.linear(x, &self.key));
+        let [mut q, mut k, v] = cx.linears(x, [&self.query, &self.key, &self.value]);
         if let Some([query, key]) = &self.norms {
             (q, k) = (cx.ops.norm(&q, query), cx.ops.norm(&k, key));
         }
         let (which, rope) = self.rotary;
         (q, k) = (cx.ops.rope(q, &angles[which], rope), cx.ops.rope(k, &angles[which], rope));
-        let heads = cx.attend_layer(layer, &q, &k, &cx.linear(x, &self.value), &self.attention);
+        let heads = cx.attend_layer(layer, &q, &k, &v, &self.attention);
         match &self.gate {
             Some(gate) => cx.ops.glu(cx.linear(x, gate), &heads, ops::Activation::Sigmoid),
             None => heads,

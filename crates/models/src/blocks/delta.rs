@@ -25,9 +25,9 @@ pub struct DeltaNet {
 impl DeltaNet {
     /// `[tokens, hidden]` to `[tokens, value_heads · value_dim]`, before the output projection.
     pub fn forward(&self, cx: &Forward, layer: usize, x: &Act) -> Act {
-        let (a, b) = (cx.linear(x, &self.decay), cx.linear(x, &self.beta));
-        let heads = cx.delta(layer, &cx.linear(x, &self.qkv), &a, &b, &self.delta);
-        cx.ops.glu(cx.linear(x, &self.gate), &cx.ops.norm(&heads, &self.norm), Activation::Silu)
+        let [qkv, gate, a, b] = cx.linears(x, [&self.qkv, &self.gate, &self.decay, &self.beta]);
+        let heads = cx.delta(layer, &qkv, &a, &b, &self.delta);
+        cx.ops.glu(gate, &cx.ops.norm(&heads, &self.norm), Activation::Silu)
     }
 
     /// What it keeps of a sequence.

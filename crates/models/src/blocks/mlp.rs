@@ -28,7 +28,7 @@ impl Mlp {
     pub fn forward(&self, cx: &Forward, x: &Act) -> Act {
         match self {
             Mlp::Plain { up, kind } => cx.linear_activation(x, up, *kind),
-            Mlp::Gated { gate, up, kind } => cx.ops.glu(cx.linear(x, gate), &cx.linear(x, up), *kind),
+            Mlp::Gated { gate, up, kind } => cx.ops.linear_glu(x, gate, up, *kind),
         }
     }
 }

@@ -21,8 +21,7 @@ impl Cpu {
             // In the experts' order, so that a row's sum does not depend on the other rows.
             for (expert, rows) in experts.iter().zip(&chosen).filter(|(_, rows)| !rows.is_empty()) {
                 let inputs = self.rows(x, &rows.iter().map(|&(row, _)| row).collect::<Vec<_>>());
-                let gate = self.linear(&inputs, &expert.gate);
-                let inner = self.glu(gate, &self.linear(&inputs, &expert.up), kind);
+                let inner = self.linear_glu(&inputs, &expert.gate, &expert.up, kind);
                 let outputs = self.linear(&inner, &expert.down);
                 for (&(row, share), output) in rows.iter().zip(values(&outputs).chunks_exact(cols)) {
                     self.kernels.axpy(&mut sum[row as usize * cols..][..cols], share, output);

@@ -2,7 +2,7 @@
 
 use super::{Cpu, Precision, TASKS_PER_THREAD, values, vector};
 use crate::value::{Act, Linear};
-use crate::vocabulary::OpsError;
+use crate::vocabulary::{Ops, OpsError};
 use kernels::{
     Activation, AttendScratch, Blocks, Epilogue, Kernels, Packed, Pool, QuantizedRows, Rows, Stored, Window,
 };
@@ -79,72 +79,165 @@ impl Matrix {
     }
 }
 
+/// A product to compute: all but the rows that it is computed for.
+struct Product<'a> {
+    factor: Factor<'a>,
+    epilogue: Epilogue<'a>,
+}
+
+/// Weights, and in which arithmetic they are multiplied.
+enum Factor<'a> {
+    Packed(&'a Packed),
+    /// In float32, decoded on the way.
+    Decoded(Blocks<'a>),
+    /// In integers.
+    Integer(Blocks<'a>),
+}
+
+impl Factor<'_> {
+    /// Products for each row of activations.
+    fn size(&self) -> usize {
+        match self {
+            Factor::Packed(w) => w.outs() * w.ins(),
+            Factor::Decoded(w) | Factor::Integer(w) => w.outs() * w.ins(),
+        }
+    }
+}
+
 impl Cpu {
     /// `y = residual + activation(x · Wᵀ + b)`.
     pub(super) fn matmul(&self, x: &Act, w: &Linear, activation: Option<Activation>, residual: Option<Act>) -> Act {
-        let matrix = w.weight.inner::<Matrix>();
-        assert_eq!((w.outputs, w.inputs), matrix.shape(), "{:?} as declared and as uploaded", w.key);
-        assert_eq!(x.cols(), w.inputs, "features that go into {:?}", w.key);
         if let Some(residual) = &residual {
             assert_eq!((residual.rows(), residual.cols()), (x.rows(), w.outputs), "shapes of the sum at {:?}", w.key);
         }
-        let rows = Rows::dense(values(x), w.inputs);
         let residual = residual.as_ref().map(|r| Rows::dense(values(r), w.outputs));
-        let epilogue = Epilogue { bias: w.bias.as_ref().map(vector), activation, residual };
+        let mut product = self.product(x, w);
+        product.epilogue = Epilogue { activation, residual, ..product.epilogue };
         self.act(x.rows(), w.outputs, |out| {
-            let out = Window::dense(out, w.outputs);
-            match matrix {
-                Matrix::Packed(packed) => self.packed(rows, packed, out, epilogue),
-                Matrix::Blocks(tensor) => {
-                    let blocks = Blocks::new(tensor.format(), tensor.bytes(), tensor.rows(), tensor.cols());
-                    self.blocks(rows, &blocks, out, epilogue);
-                }
-            }
+            let tiles = self.tiles(x.rows(), &product, Window::dense(out, w.outputs), 1.0);
+            let products = std::slice::from_ref(&product);
+            self.with_quantized(x, products, |x| self.pool.each_of(tiles, |tile| self.tile(x, &product, tile)));
         })
     }
 
-    fn packed(&self, x: Rows<'_>, w: &Packed, out: Window<'_>, epilogue: Epilogue<'_>) {
-        let tasks = self.tasks(x.rows() * w.outs() * w.ins());
-        let tall = x.rows().div_ceil(tasks).next_multiple_of(ROWS_TOGETHER).clamp(1, TILE_ROWS);
-        let wide = w.panels().div_ceil(tasks.div_ceil(x.rows().div_ceil(tall).max(1)).min(w.panels().max(1))).max(1);
-        let tiles = tiles(out, tall, wide * w.panel_width());
-        self.pool.each_of(tiles, |tile| {
-            let panels = tile.cols.start / w.panel_width()..tile.cols.end.div_ceil(w.panel_width());
-            let epilogue = epilogue_of(&epilogue, &tile);
-            self.kernels.matmul(x.slice_rows(tile.rows), w, panels, tile.window, &epilogue);
+    /// Products of the same rows, as one job for the threads.
+    pub(super) fn matmuls(&self, x: &Act, weights: &[&Linear]) -> Vec<Act> {
+        let products: Vec<Product<'_>> = weights.iter().map(|w| self.product(x, w)).collect();
+        let all: usize = products.iter().map(|p| p.factor.size()).sum();
+        let mut results: Vec<_> = weights.iter().map(|w| self.buffers.take(x.rows() * w.outputs)).collect();
+        let mut tiles = Vec::new();
+        for ((result, product), w) in results.iter_mut().zip(&products).zip(weights) {
+            let share = product.factor.size() as f64 / all.max(1) as f64;
+            let window = Window::dense(result.values_mut(), w.outputs);
+            tiles.extend(self.tiles(x.rows(), product, window, share).into_iter().map(|tile| (product, tile)));
+        }
+        self.with_quantized(x, &products, |x| {
+            self.pool.each_of(tiles, |(product, tile)| self.tile(x, product, tile));
         });
+        results.into_iter().zip(weights).map(|(host, w)| Act::new(x.rows(), w.outputs, host)).collect()
     }
 
-    fn blocks(&self, x: Rows<'_>, w: &Blocks<'_>, out: Window<'_>, epilogue: Epilogue<'_>) {
-        let rows = x.rows();
-        let integer =
-            self.precision != Precision::Exact && rows <= INTEGER_ROWS && self.kernels.supports(w.format()).dot;
-        let together = if integer { OUTS_TOGETHER } else { PANELS_TOGETHER * self.kernels.panel_width() };
-        let wide = w.outs().div_ceil(self.tasks(rows * w.outs() * w.ins())).next_multiple_of(together);
-        let tiles = tiles(out, rows.max(1), wide);
-        if !integer {
-            return self.pool.each_of(tiles, |tile| {
-                let epilogue = epilogue_of(&epilogue, &tile);
-                SCRATCH.with_borrow_mut(|scratch| {
-                    self.kernels.matmul_blocks(x, w, tile.cols, tile.window, &epilogue, scratch);
+    /// `kind(x · gateᵀ) ⊙ (x · upᵀ)`: a tile of both, then their product while it is in the cache.
+    pub(super) fn matmul_glu(&self, x: &Act, gate: &Linear, up: &Linear, kind: Activation) -> Act {
+        assert_eq!(gate.outputs, up.outputs, "features of {:?} and {:?}", gate.key, up.key);
+        let (rows, outputs) = (x.rows(), gate.outputs);
+        let products = [self.product(x, gate), self.product(x, up)];
+        let [a, b] = products.each_ref().map(|p| std::mem::discriminant(&p.factor));
+        if a != b {
+            // Cut differently.
+            return self.glu(self.linear(x, gate), &self.linear(x, up), kind);
+        }
+        let mut other = self.buffers.take(rows * outputs);
+        self.act(rows, outputs, |out| {
+            let [gates, ups] = [(&products[0], out), (&products[1], other.values_mut())]
+                .map(|(product, values)| self.tiles(rows, product, Window::dense(values, outputs), 0.5));
+            self.with_quantized(x, &products, |x| {
+                self.pool.each_of(gates.into_iter().zip(ups).collect(), |(mut gate, mut up)| {
+                    self.tile(x, &products[0], gate.reborrow());
+                    self.tile(x, &products[1], up.reborrow());
+                    for row in 0..gate.rows.len() {
+                        self.kernels.glu(kind, gate.window.row_mut(row), up.window.row(row));
+                    }
                 });
             });
-        }
-        let mut quantized = QUANTIZED.take();
-        self.kernels.quantize_rows(x, &mut quantized);
-        self.pool.each_of(tiles, |tile| {
-            let epilogue = epilogue_of(&epilogue, &tile);
-            SCRATCH.with_borrow_mut(|scratch| {
-                self.kernels.dot_blocks(&quantized, w, tile.cols, tile.window, &epilogue, scratch);
-            });
-        });
-        QUANTIZED.set(quantized);
+        })
     }
 
-    /// How many tasks so many products are worth.
-    fn tasks(&self, products: usize) -> usize {
-        if products < SERIAL_PRODUCTS || self.threads() == 1 { 1 } else { self.threads() * TASKS_PER_THREAD }
+    /// What a linear layer says, for rows like those of `x`.
+    fn product<'a>(&self, x: &Act, w: &'a Linear) -> Product<'a> {
+        let matrix = w.weight.inner::<Matrix>();
+        assert_eq!((w.outputs, w.inputs), matrix.shape(), "{:?} as declared and as uploaded", w.key);
+        assert_eq!(x.cols(), w.inputs, "features that go into {:?}", w.key);
+        let factor = match matrix {
+            Matrix::Packed(packed) => Factor::Packed(packed),
+            Matrix::Blocks(tensor) => {
+                let blocks = Blocks::new(tensor.format(), tensor.bytes(), tensor.rows(), tensor.cols());
+                let integer = self.precision != Precision::Exact
+                    && x.rows() <= INTEGER_ROWS
+                    && self.kernels.supports(blocks.format()).dot;
+                if integer { Factor::Integer(blocks) } else { Factor::Decoded(blocks) }
+            }
+        };
+        let epilogue = Epilogue { bias: w.bias.as_ref().map(vector), activation: None, residual: None };
+        Product { factor, epilogue }
     }
+
+    /// Cuts a product's result for the threads; it is `share` of the job that they do together.
+    fn tiles<'a>(&self, rows: usize, product: &Product<'_>, out: Window<'a>, share: f64) -> Vec<Tile<'a>> {
+        let work = (rows * product.factor.size()) as f64 / share;
+        let parallel = work >= SERIAL_PRODUCTS as f64 && self.threads() > 1;
+        let tasks = if parallel { (share * (self.threads() * TASKS_PER_THREAD) as f64).ceil() as usize } else { 1 };
+        match &product.factor {
+            Factor::Packed(w) => {
+                let tall = rows.div_ceil(tasks).next_multiple_of(ROWS_TOGETHER).clamp(1, TILE_ROWS);
+                let across = tasks.div_ceil(rows.div_ceil(tall).max(1)).min(w.panels().max(1));
+                tiles(out, tall, w.panels().div_ceil(across).max(1) * w.panel_width())
+            }
+            Factor::Decoded(w) => {
+                let together = PANELS_TOGETHER * self.kernels.panel_width();
+                tiles(out, rows.max(1), w.outs().div_ceil(tasks).next_multiple_of(together))
+            }
+            Factor::Integer(w) => tiles(out, rows.max(1), w.outs().div_ceil(tasks).next_multiple_of(OUTS_TOGETHER)),
+        }
+    }
+
+    /// Gives `run` the rows, in integers too if a product needs them.
+    fn with_quantized(&self, x: &Act, products: &[Product<'_>], run: impl FnOnce(Factors<'_>)) {
+        let rows = Rows::dense(values(x), x.cols());
+        if !products.iter().any(|p| matches!(p.factor, Factor::Integer(_))) {
+            return run(Factors { rows, quantized: None });
+        }
+        QUANTIZED.with_borrow_mut(|quantized| {
+            self.kernels.quantize_rows(rows, quantized);
+            run(Factors { rows, quantized: Some(quantized) });
+        });
+    }
+
+    fn tile(&self, x: Factors<'_>, product: &Product<'_>, tile: Tile<'_>) {
+        let residual = product.epilogue.residual;
+        let residual = residual.map(|r| r.slice_rows(tile.rows.clone()).slice_cols(tile.cols.clone()));
+        let epilogue = Epilogue { residual, ..product.epilogue };
+        match &product.factor {
+            Factor::Packed(w) => {
+                let panels = tile.cols.start / w.panel_width()..tile.cols.end.div_ceil(w.panel_width());
+                self.kernels.matmul(x.rows.slice_rows(tile.rows), w, panels, tile.window, &epilogue);
+            }
+            Factor::Decoded(w) => SCRATCH.with_borrow_mut(|scratch| {
+                self.kernels.matmul_blocks(x.rows, w, tile.cols, tile.window, &epilogue, scratch);
+            }),
+            Factor::Integer(w) => SCRATCH.with_borrow_mut(|scratch| {
+                let quantized = x.quantized.expect("rows in integers for a product in integers");
+                self.kernels.dot_blocks(quantized, w, tile.cols, tile.window, &epilogue, scratch);
+            }),
+        }
+    }
+}
+
+/// Rows of activations, as products take them.
+#[derive(Clone, Copy)]
+struct Factors<'a> {
+    rows: Rows<'a>,
+    quantized: Option<&'a QuantizedRows>,
 }
 
 /// A part of a product: some rows by some output features.
@@ -152,6 +245,12 @@ struct Tile<'a> {
     rows: Range<usize>,
     cols: Range<usize>,
     window: Window<'a>,
+}
+
+impl Tile<'_> {
+    fn reborrow(&mut self) -> Tile<'_> {
+        Tile { rows: self.rows.clone(), cols: self.cols.clone(), window: self.window.reborrow() }
+    }
 }
 
 /// Cuts a result into tiles of `tall` rows by `wide` columns.
@@ -169,10 +268,4 @@ fn tiles(window: Window<'_>, tall: usize, wide: usize) -> Vec<Tile<'_>> {
         }
     }
     tiles
-}
-
-/// What of an epilogue belongs to a tile.
-fn epilogue_of<'a>(epilogue: &Epilogue<'a>, tile: &Tile<'_>) -> Epilogue<'a> {
-    let residual = epilogue.residual.map(|r| r.slice_rows(tile.rows.clone()).slice_cols(tile.cols.clone()));
-    Epilogue { residual, ..*epilogue }
 }

@@ -317,4 +317,12 @@ impl Ops for Cpu {
     fn linear_add(&self, x: &Act, w: &Linear, residual: Act) -> Act {
         self.matmul(x, w, None, Some(residual))
     }
+
+    fn linears(&self, x: &Act, weights: &[&Linear]) -> Vec<Act> {
+        self.matmuls(x, weights)
+    }
+
+    fn linear_glu(&self, x: &Act, gate: &Linear, up: &Linear, kind: Activation) -> Act {
+        self.matmul_glu(x, gate, up, kind)
+    }
 }
