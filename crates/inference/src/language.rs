@@ -54,7 +54,7 @@ impl LanguageModel {
         let (config, checkpoint) = models::open(path)?;
         let tokenizer = tokenizer_in(&checkpoint)?;
         let loaded = models::load_checkpoint(config, &checkpoint, &*ops)?;
-        LanguageModel::new(loaded, tokenizer, SamplingDefaults::default(), InferenceConfig::default(), ops)
+        LanguageModel::new(loaded, tokenizer, SamplingDefaults::without_file(), InferenceConfig::default(), ops)
     }
 
     fn new(

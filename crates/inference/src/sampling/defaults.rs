@@ -60,14 +60,26 @@ pub struct SamplingDefaults {
 }
 
 impl SamplingDefaults {
-    /// Reads the file of a model's directory; no file is no recommendation.
+    /// What a model gets whose files recommend nothing, a lone `.gguf` above all: the defaults of llama.cpp, where such files
+    /// are at home. Small models ramble when sampled from their whole distribution.
+    pub fn without_file() -> SamplingDefaults {
+        SamplingDefaults {
+            temperature: Some(0.8),
+            top_k: Some(40),
+            top_p: Some(0.95),
+            min_p: Some(0.05),
+            ..SamplingDefaults::default()
+        }
+    }
+
+    /// Reads the file of a model's directory; without one, [`SamplingDefaults::without_file`].
     ///
     /// # Errors
     /// [`SamplingError::Read`], [`SamplingError::TooLarge`], [`SamplingError::NotJson`], and those of
     /// [`SamplingDefaults::from_generation_config`].
     pub fn read(dir: &Path) -> Result<SamplingDefaults, SamplingError> {
         let file = File::read(dir, FILE)?;
-        file.map_or_else(|| Ok(SamplingDefaults::default()), |file| SamplingDefaults::from_file(&file))
+        file.map_or_else(|| Ok(SamplingDefaults::without_file()), |file| SamplingDefaults::from_file(&file))
     }
 
     /// Takes the content of the file.
