@@ -10,7 +10,8 @@ use std::hint::black_box;
 use clock::best;
 
 use lattice_kernels::{
-    Activation, Attend, AttendScratch, Epilogue, Isa, Kernels, Mask, Packed, RopeLayout, Rows, Stored, Window,
+    Activation, Attend, AttendScratch, Epilogue, Isa, Kernels, Mask, Packed, RopeLayout, Rows, Stored, TileScratch,
+    Tiled, Window,
 };
 
 fn main() {
@@ -34,8 +35,33 @@ struct Bench {
 impl Bench {
     fn run(&self) {
         self.matmuls();
+        self.tiles();
         self.attention();
         self.rows();
+    }
+
+    /// Products of bf16 pieces, where there are matrix units; the share is of f32's peak without them.
+    fn tiles(&self) {
+        if !self.kernels.has_tiles() {
+            return;
+        }
+        for (ins, outs) in [(384, 384), (384, 1536), (1536, 384), (1024, 4096), (4096, 4096)] {
+            for (rows, pieces) in [(1, 2), (1, 1), (14, 2), (96, 2), (256, 2), (256, 1), (512, 2), (512, 1), (4096, 2)]
+            {
+                let name = format!("tiles of {pieces} {rows} x {ins} x {outs}");
+                if rows * ins * outs > 1 << 33 || !name.contains(&self.filter) {
+                    continue;
+                }
+                let mut w = Tiled::zeroed(pieces, outs, ins);
+                w.panels_mut().for_each(|mut panel| panel.fill(&mut vec![0.0; ins], |_, row| row.fill(0.3)));
+                let (x, mut y, mut scratch) = (numbers(rows * ins), numbers(rows * outs), TileScratch::default());
+                let x = Rows::dense(&x[..rows * ins], ins);
+                self.time(&name, 2 * rows * ins * outs, outs * ins * 2 * pieces + 4 * rows * (ins + outs), || {
+                    let y = Window::dense(&mut y[..rows * outs], outs);
+                    self.kernels.matmul_tiles(x, &w, 0..w.panels(), y, &Epilogue::default(), &mut scratch);
+                });
+            }
+        }
     }
 
     fn matmuls(&self) {

@@ -2,11 +2,14 @@
 
 use std::arch::x86_64::*;
 
-use crate::Isa;
 use crate::simd::{Simd, operations};
 use crate::table::{table_for, wrappers};
+use crate::{Isa, Kernels};
 
 table_for!(Avx512, "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c");
+
+/// Where there are AMX tiles too; what they do is in [`Kernels::matmul_tiles`].
+pub(crate) static WITH_TILES: Kernels = Kernels { isa: Isa::Amx, ..TABLE };
 
 /// Proof of AVX-512 F, BW, VL and DQ.
 #[derive(Clone, Copy)]

@@ -12,13 +12,15 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL and DQ.
     Avx512,
+    /// The same with AMX tiles of bf16, on Linux.
+    Amx,
     /// AArch64 with Advanced SIMD.
     Neon,
 }
 
 impl Isa {
     /// Every level that this crate knows, lowest first.
-    pub const ALL: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
+    pub const ALL: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Amx, Isa::Neon];
 
     /// The levels that this machine has, lowest first; the first is always [`Isa::Scalar`].
     pub fn available() -> Vec<Isa> {
@@ -41,6 +43,8 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512dq")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => Isa::Avx512.is_available() && crate::amx::available(),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[allow(unreachable_patterns)]
@@ -48,7 +52,7 @@ impl Isa {
         }
     }
 
-    /// The level of this name (`scalar`, `avx2`, `avx512`, `neon`), whether the machine has it or not.
+    /// The level of this name (`scalar`, `avx2`, `avx512`, `amx`, `neon`), whether the machine has it or not.
     pub fn from_name(name: &str) -> Option<Isa> {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
@@ -59,6 +63,7 @@ impl Isa {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
             Isa::Neon => "neon",
         }
     }

@@ -8,6 +8,8 @@
 #![allow(unsafe_code)]
 
 mod activations;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attend;
 mod attend_paged;
 #[cfg(target_arch = "x86_64")]
@@ -32,6 +34,7 @@ mod scalar;
 mod scalar_decoder;
 mod simd;
 mod table;
+mod tiles;
 mod view;
 mod vocabulary;
 
@@ -43,5 +46,6 @@ pub use packed::{Packed, PanelMut, Stored};
 pub use pages::{KEYS_ABREAST, KvPage, KvSlice, KvSliceMut, PagedAttend};
 pub use pool::Pool;
 pub use table::Kernels;
+pub use tiles::{TileScratch, Tiled, TilesMut};
 pub use view::{Rows, Window};
 pub use vocabulary::{Activation, Attend, AttendScratch, Epilogue, Mask, RelativeBias, RopeLayout};

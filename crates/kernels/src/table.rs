@@ -57,7 +57,8 @@ kernels!(pointers!);
 /// In a module that implements `Simd` for `$simd`: the table of all kernels for the target features `$features`.
 macro_rules! table_for {
     ($simd:ident, $features:literal) => {
-pub(crate) static KERNELS: $crate::Kernels = $crate::table::kernels!(wrappers! $simd, $features;);
+        pub(crate) static KERNELS: $crate::Kernels = TABLE;
+pub(crate) const TABLE: $crate::Kernels = $crate::table::kernels!(wrappers! $simd, $features;);
     };
 }
 pub(crate) use table_for;
@@ -118,6 +119,8 @@ impl Kernels {
             Isa::Avx2 => &crate::avx2::KERNELS,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => &crate::avx512::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => &crate::avx512::WITH_TILES,
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => &crate::neon::KERNELS,
             #[allow(unreachable_patterns)] // where this target has all of them
