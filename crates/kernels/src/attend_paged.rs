@@ -3,7 +3,8 @@
 //! As in `attend`: blocks of keys, counted from the start of the sequence, and an online softmax over them. A page keeps
 //! sixteen keys side by side, so that scores come out in vectors of keys, each a chain over the dimensions, and values row
 //! by row, so that results come out in vectors of dimensions, each a chain over the keys. The rows of a tile are queries, or
-//! the heads of a group, or both.
+//! the heads of a group, or both. Keys and values in 8-bit blocks are read into single precision first, a block of keys at a
+//! time.
 
 // Indices say which register is which.
 #![allow(clippy::needless_range_loop)]
@@ -14,7 +15,7 @@ use std::ops::Range;
 use crate::activations::exp2_below_one;
 use crate::attend::powers;
 use crate::matmul::{F16, Load, MOST_ROWS, even_part};
-use crate::pages::KEYS_ABREAST;
+use crate::pages::{KEYS_ABREAST, read_keys_q8_0, read_values_q8_0, write_key_q8_0, write_value_q8_0};
 use crate::quant::Quant;
 use crate::rows::{activation, largest as largest_of, scale};
 use crate::simd::Simd;
@@ -23,27 +24,32 @@ use crate::{Activation, AttendScratch, KvSlice, KvSliceMut, PagedAttend, Rows, W
 /// Keys in a block.
 const KEYS: usize = 128;
 
-/// What pages are made of.
+/// What is multiplied.
 trait Element: Load {
-    /// The numbers of a slice that is known to be of them.
-    fn of<'a>(slice: &KvSlice<'a>) -> &'a [Self];
+    /// The numbers `range` of a slice that is known to be of them, or, where it is of blocks, those of the block of keys,
+    /// which were `read` from it, from `at` on.
+    fn of<'a>(slice: &KvSlice<'a>, range: Range<usize>, read: &'a [f32], at: usize) -> &'a [Self];
 }
 
 impl Element for f32 {
-    fn of<'a>(slice: &KvSlice<'a>) -> &'a [f32] {
+    fn of<'a>(slice: &KvSlice<'a>, range: Range<usize>, read: &'a [f32], at: usize) -> &'a [f32] {
         match slice {
-            KvSlice::F32(numbers) => numbers,
+            KvSlice::F32(numbers) => &numbers[range],
+            KvSlice::Q8_0(_) => &read[at..][..range.len()],
             KvSlice::F16(_) => unreachable!("pages of one element type were checked"),
         }
     }
 }
 
 impl Element for F16 {
-    fn of<'a>(slice: &KvSlice<'a>) -> &'a [F16] {
+    fn of<'a>(slice: &KvSlice<'a>, range: Range<usize>, _: &'a [f32], _: usize) -> &'a [F16] {
         match slice {
-            // SAFETY: F16 is a transparent u16.
-            KvSlice::F16(bits) => unsafe { std::slice::from_raw_parts(bits.as_ptr().cast(), bits.len()) },
-            KvSlice::F32(_) => unreachable!("pages of one element type were checked"),
+            KvSlice::F16(bits) => {
+                // SAFETY: F16 is a transparent u16.
+                let numbers: &[F16] = unsafe { std::slice::from_raw_parts(bits.as_ptr().cast(), bits.len()) };
+                &numbers[range]
+            }
+            _ => unreachable!("pages of one element type were checked"),
         }
     }
 }
@@ -68,10 +74,13 @@ fn blocks<S: Simd, T: Element>(
     let (group, dim) = (task.group(), task.dim);
     let rows = task.q.rows() * group;
     let value_dim = out.cols() / group.max(1);
-    let mut parts = scratch.take(rows * (dim + value_dim + 2) + KEYS * MOST_ROWS);
+    let first_page = task.pages.get(seen.start / task.page_tokens).map(|page| page.keys);
+    let read = if matches!(first_page, Some(KvSlice::Q8_0(_))) { KEYS } else { 0 };
+    let mut parts = scratch.take(rows * (dim + value_dim + 2) + KEYS * MOST_ROWS + read * (dim + value_dim));
     let mut part = |len: usize| parts.split_off_mut(..len).expect("the sum of all parts");
     let (q, sums, scores) = (part(rows * dim), part(rows * value_dim), part(KEYS * MOST_ROWS));
     let (largest, totals) = (part(rows), part(rows));
+    let (read_keys, read_values) = (part(read * dim), part(read * value_dim));
     sums.fill(0.0);
     largest.fill(f32::NEG_INFINITY);
     totals.fill(0.0);
@@ -84,6 +93,19 @@ fn blocks<S: Simd, T: Element>(
 
     for start in (seen.start / KEYS * KEYS..seen.end).step_by(KEYS) {
         let block = start..seen.end.min(start + KEYS);
+        if read > 0 {
+            let from = block.start.max(seen.start / KEYS_ABREAST * KEYS_ABREAST);
+            for (keys, at, page) in segments(task, from..block.end.next_multiple_of(KEYS_ABREAST)) {
+                let place = at_block(task, page, at, start);
+                if let (KvSlice::Q8_0(k), KvSlice::Q8_0(v)) = (task.pages[page].keys, task.pages[page].values) {
+                    let (k_width, v_width) = (k.len() / task.page_tokens, v.len() / task.page_tokens);
+                    let k = &k[at * k_width..][..keys * k_width];
+                    read_keys_q8_0(k, dim, &mut read_keys[place * dim..][..keys * dim]);
+                    let v = &v[at * v_width..][..keys * v_width];
+                    read_values_q8_0(v, value_dim, &mut read_values[place * value_dim..][..keys * value_dim]);
+                }
+            }
+        }
         // The queries that see a key of the block, as rows.
         let meets = |query: &usize| !visible(task, *query, &block).is_empty();
         let first = (0..task.q.rows()).find(meets).unwrap_or(task.q.rows());
@@ -96,7 +118,8 @@ fn blocks<S: Simd, T: Element>(
             let to = visible(task, (row + count - 1) / group, &block).end;
             let width = (to - from).next_multiple_of(KEYS_ABREAST);
             for (keys, at, page) in segments(task, start + from..start + from + width) {
-                let k = &T::of(&task.pages[page].keys)[at * dim..][..keys * dim];
+                let place = at_block(task, page, at, start) * dim;
+                let k = T::of(&task.pages[page].keys, at * dim..(at + keys) * dim, read_keys, place);
                 score(s, &q[row * dim..][..count * dim], dim, k, &mut scores[at_block(task, page, at, start + from)..]);
             }
             for i in 0..count {
@@ -122,7 +145,9 @@ fn blocks<S: Simd, T: Element>(
                 }
             }
             for (keys, at, page) in segments(task, start + from..start + to) {
-                let v = &T::of(&task.pages[page].values)[at * value_dim..][..keys * value_dim];
+                let (range, place) =
+                    (at * value_dim..(at + keys) * value_dim, at_block(task, page, at, start) * value_dim);
+                let v = T::of(&task.pages[page].values, range, read_values, place);
                 let scores = &scores[at_block(task, page, at, start + from)..];
                 add_values(s, scores, count, v, &mut sums[row * value_dim..][..count * value_dim], value_dim);
             }
@@ -413,6 +438,7 @@ pub(crate) fn write_keys<S: Quant>(s: S, mut keys: KvSliceMut<'_>, at: usize, ro
                     half[..numbers.len()].iter().zip(&mut places).for_each(|(&half, place)| *place = half);
                 }
             }
+            KvSliceMut::Q8_0(keys) => write_key_q8_0(keys, at + i, rows.row(i)),
         }
     }
 }
@@ -432,6 +458,7 @@ pub(crate) fn write_values<S: Quant>(s: S, mut values: KvSliceMut<'_>, at: usize
                     place.copy_from_slice(&half[..place.len()]);
                 }
             }
+            KvSliceMut::Q8_0(values) => write_value_q8_0(values, at + i, rows.row(i)),
         }
     }
 }

@@ -33,8 +33,9 @@ impl Kernels {
     /// # Panics
     /// If the page is no whole number of sixteens of keys, or ends before them.
     pub fn write_keys(&self, keys: KvSliceMut<'_>, at: usize, rows: Rows<'_>) {
-        let tokens = keys.len().checked_div(rows.cols()).unwrap_or(0);
-        assert!(tokens * rows.cols() == keys.len() && tokens.is_multiple_of(KEYS_ABREAST), "a page of {tokens} keys");
+        let width = keys.width(rows.cols());
+        let tokens = keys.len().checked_div(width).unwrap_or(0);
+        assert!(tokens * width == keys.len() && tokens.is_multiple_of(KEYS_ABREAST), "a page of {tokens} keys");
         assert!(rows.rows() <= tokens && at <= tokens - rows.rows(), "{} keys at {at} of {tokens}", rows.rows());
         // SAFETY: tables are handed out where the machine has the instructions; the place was checked.
         unsafe { (self.pointers.write_keys)(keys, at, rows) }
@@ -45,7 +46,7 @@ impl Kernels {
     /// # Panics
     /// If the page ends before them.
     pub fn write_values(&self, values: KvSliceMut<'_>, at: usize, rows: Rows<'_>) {
-        let tokens = values.len().checked_div(rows.cols()).unwrap_or(0);
+        let tokens = values.len().checked_div(values.width(rows.cols())).unwrap_or(0);
         assert!(rows.rows() <= tokens && at <= tokens - rows.rows(), "{} values at {at} of {tokens}", rows.rows());
         // SAFETY: tables are handed out where the machine has the instructions; the place was checked.
         unsafe { (self.pointers.write_values)(values, at, rows) }

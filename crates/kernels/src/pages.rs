@@ -1,10 +1,15 @@
 //! How do the keys and values of a sequence lie in memory? In pages of a fixed number of tokens, so that sequences grow
 //! without moving: the layout that attention reads, and what a call of it is given.
 
-use crate::{Mask, Rows, Window};
+use crate::{Mask, Rows, Window, f16_to_f32, f32_to_f16};
 
 /// Keys that lie side by side in a page; the tokens of a page are a multiple of it.
 pub const KEYS_ABREAST: usize = 16;
+
+/// Numbers of a block of 8-bit numbers, as in ggml's Q8_0. The last block of a key is filled up.
+const BLOCK: usize = 32;
+/// Bytes of a block: its factor in half precision, and its numbers.
+const BYTES: usize = 2 + BLOCK;
 
 /// The numbers of a page, to read.
 #[derive(Clone, Copy, Debug)]
@@ -13,14 +18,27 @@ pub enum KvSlice<'a> {
     F32(&'a [f32]),
     /// IEEE half precision, as bits.
     F16(&'a [u16]),
+    /// 8-bit numbers in blocks of 32 consecutive ones of a key or value, each with a factor in half precision, as bytes: a
+    /// value is `[dim / 32]` blocks of a factor and its numbers, sixteen keys are `[dim / 32]` blocks of `[16]` factors and
+    /// `[32][16]` numbers.
+    Q8_0(&'a [u8]),
 }
 
 impl KvSlice<'_> {
-    /// How many numbers.
+    /// Its length in what it is made of.
     pub fn len(&self) -> usize {
         match self {
             KvSlice::F32(numbers) => numbers.len(),
             KvSlice::F16(numbers) => numbers.len(),
+            KvSlice::Q8_0(bytes) => bytes.len(),
+        }
+    }
+
+    /// How much of it a key or value of `dim` numbers takes.
+    pub fn width(&self, dim: usize) -> usize {
+        match self {
+            KvSlice::F32(_) | KvSlice::F16(_) => dim,
+            KvSlice::Q8_0(_) => dim.div_ceil(BLOCK) * BYTES,
         }
     }
 
@@ -29,11 +47,30 @@ impl KvSlice<'_> {
         self.len() == 0
     }
 
-    /// Number `i`.
-    pub fn get(&self, i: usize) -> f32 {
+    /// Number `d` of `dim` of the key of a token of the page.
+    pub(crate) fn key(&self, dim: usize, token: usize, d: usize) -> f32 {
+        let (panel, lane) = (token / KEYS_ABREAST, token % KEYS_ABREAST);
+        let place = (panel * dim + d) * KEYS_ABREAST + lane;
         match self {
-            KvSlice::F32(numbers) => numbers[i],
-            KvSlice::F16(numbers) => crate::f16_to_f32(numbers[i]),
+            KvSlice::F32(numbers) => numbers[place],
+            KvSlice::F16(numbers) => f16_to_f32(numbers[place]),
+            KvSlice::Q8_0(bytes) => {
+                let block = (panel * dim.div_ceil(BLOCK) + d / BLOCK) * KEYS_ABREAST * BYTES;
+                let number = block + (2 + d % BLOCK) * KEYS_ABREAST + lane;
+                f16_at(bytes, block + 2 * lane) * f32::from(bytes[number] as i8)
+            }
+        }
+    }
+
+    /// Number `d` of `dim` of the value of a token of the page.
+    pub(crate) fn value(&self, dim: usize, token: usize, d: usize) -> f32 {
+        match self {
+            KvSlice::F32(numbers) => numbers[token * dim + d],
+            KvSlice::F16(numbers) => f16_to_f32(numbers[token * dim + d]),
+            KvSlice::Q8_0(bytes) => {
+                let block = (token * dim.div_ceil(BLOCK) + d / BLOCK) * BYTES;
+                f16_at(bytes, block) * f32::from(bytes[block + 2 + d % BLOCK] as i8)
+            }
         }
     }
 }
@@ -45,14 +82,25 @@ pub enum KvSliceMut<'a> {
     F32(&'a mut [f32]),
     /// IEEE half precision, as bits.
     F16(&'a mut [u16]),
+    /// 8-bit numbers in blocks of 32 with a factor, as bytes.
+    Q8_0(&'a mut [u8]),
 }
 
 impl KvSliceMut<'_> {
-    /// How many numbers.
+    /// Its length in what it is made of.
     pub fn len(&self) -> usize {
         match self {
             KvSliceMut::F32(numbers) => numbers.len(),
             KvSliceMut::F16(numbers) => numbers.len(),
+            KvSliceMut::Q8_0(bytes) => bytes.len(),
+        }
+    }
+
+    /// How much of it a key or value of `dim` numbers takes.
+    pub fn width(&self, dim: usize) -> usize {
+        match self {
+            KvSliceMut::F32(_) | KvSliceMut::F16(_) => dim,
+            KvSliceMut::Q8_0(_) => dim.div_ceil(BLOCK) * BYTES,
         }
     }
 
@@ -62,10 +110,88 @@ impl KvSliceMut<'_> {
     }
 }
 
+fn f16_at(bytes: &[u8], at: usize) -> f32 {
+    f16_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+/// The factor of a block and its numbers: the nearest multiples of it, the largest number ±127.
+fn quantize(numbers: &[f32]) -> (u16, [i8; BLOCK]) {
+    let largest = numbers.iter().fold(0f32, |most, x| if x.abs() > most { x.abs() } else { most });
+    // NaN must come out again.
+    let largest = if numbers.iter().any(|x| x.is_nan()) { f32::NAN } else { largest };
+    let factor = f32_to_f16(largest / 127.0);
+    let inverse = 1.0 / f16_to_f32(factor);
+    let mut quantized = [0; BLOCK];
+    if inverse.is_finite() {
+        // A cast stops at the ends of its range.
+        quantized.iter_mut().zip(numbers).for_each(|(q, x)| *q = ((x * inverse).round_ties_even() as i8).max(-127));
+    } else if largest > 1.0 || largest.is_nan() {
+        quantized.fill(1); // the factor is infinite, or NaN
+    }
+    (factor, quantized)
+}
+
+/// Writes a key into a page, at a token.
+pub(crate) fn write_key_q8_0(bytes: &mut [u8], token: usize, key: &[f32]) {
+    let (panel, lane) = (token / KEYS_ABREAST, token % KEYS_ABREAST);
+    let blocks = key.len().div_ceil(BLOCK);
+    let panel = &mut bytes[panel * blocks * KEYS_ABREAST * BYTES..][..blocks * KEYS_ABREAST * BYTES];
+    for (block, numbers) in panel.chunks_exact_mut(KEYS_ABREAST * BYTES).zip(key.chunks(BLOCK)) {
+        let (factor, quantized) = quantize(numbers);
+        block[2 * lane..][..2].copy_from_slice(&factor.to_le_bytes());
+        let places = block[2 * KEYS_ABREAST + lane..].iter_mut().step_by(KEYS_ABREAST);
+        places.zip(quantized).for_each(|(place, q)| *place = q as u8);
+    }
+}
+
+/// Writes a value into a page, at a token.
+pub(crate) fn write_value_q8_0(bytes: &mut [u8], token: usize, value: &[f32]) {
+    let blocks = value.len().div_ceil(BLOCK);
+    let row = &mut bytes[token * blocks * BYTES..][..blocks * BYTES];
+    for (block, numbers) in row.chunks_exact_mut(BYTES).zip(value.chunks(BLOCK)) {
+        let (factor, quantized) = quantize(numbers);
+        block[..2].copy_from_slice(&factor.to_le_bytes());
+        block[2..].iter_mut().zip(quantized).for_each(|(place, q)| *place = q as u8);
+    }
+}
+
+/// Sixteens of keys `[panels][dim][16]` from bytes.
+#[inline(always)]
+pub(crate) fn read_keys_q8_0(bytes: &[u8], dim: usize, keys: &mut [f32]) {
+    let panels = bytes.chunks_exact(dim.div_ceil(BLOCK) * KEYS_ABREAST * BYTES);
+    for (panel, keys) in panels.zip(keys.chunks_exact_mut(dim * KEYS_ABREAST)) {
+        let blocks = panel.chunks_exact(KEYS_ABREAST * BYTES);
+        for (block, keys) in blocks.zip(keys.chunks_mut(BLOCK * KEYS_ABREAST)) {
+            let (bits, numbers) = block.split_at(2 * KEYS_ABREAST);
+            let mut factors = [0f32; KEYS_ABREAST];
+            for (factor, bits) in factors.iter_mut().zip(bits.chunks_exact(2)) {
+                *factor = f16_to_f32(u16::from_le_bytes([bits[0], bits[1]]));
+            }
+            for (keys, numbers) in keys.chunks_exact_mut(KEYS_ABREAST).zip(numbers.chunks_exact(KEYS_ABREAST)) {
+                for lane in 0..KEYS_ABREAST {
+                    keys[lane] = factors[lane] * f32::from(numbers[lane] as i8);
+                }
+            }
+        }
+    }
+}
+
+/// Values `[tokens][dim]` from bytes.
+#[inline(always)]
+pub(crate) fn read_values_q8_0(bytes: &[u8], dim: usize, values: &mut [f32]) {
+    let rows = bytes.chunks_exact(dim.div_ceil(BLOCK).max(1) * BYTES);
+    for (row, values) in rows.zip(values.chunks_exact_mut(dim.max(1))) {
+        for (block, values) in row.chunks_exact(BYTES).zip(values.chunks_mut(BLOCK)) {
+            let factor = f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
+            values.iter_mut().zip(&block[2..]).for_each(|(value, q)| *value = factor * f32::from(*q as i8));
+        }
+    }
+}
+
 /// The keys and values of one head for the tokens of one page.
 #[derive(Clone, Copy, Debug)]
 pub struct KvPage<'a> {
-    /// `[page_tokens / 16][dim][16]`: sixteen keys side by side.
+    /// `[page_tokens / 16][dim][16]`: sixteen keys side by side; bytes: see [`KvSlice::Q8_0`].
     pub keys: KvSlice<'a>,
     /// `[page_tokens][value_dim]`.
     pub values: KvSlice<'a>,
@@ -135,11 +261,11 @@ impl PagedAttend<'_> {
             self.pages.len(),
             seen.end
         );
-        let half = matches!(self.pages[pages.start].keys, KvSlice::F16(_));
+        let kind = std::mem::discriminant(&self.pages[pages.start].keys);
         for page in &self.pages[pages] {
             for (part, dim) in [(page.keys, self.dim), (page.values, value_dim)] {
-                assert_eq!(part.len(), tokens * dim, "numbers in a page of {tokens} tokens of {dim}");
-                assert_eq!(matches!(part, KvSlice::F16(_)), half, "half precision in one page, single in another");
+                assert_eq!(part.len(), tokens * part.width(dim), "numbers in a page of {tokens} tokens of {dim}");
+                assert!(std::mem::discriminant(&part) == kind, "another element type in one page than in another");
             }
         }
         value_dim

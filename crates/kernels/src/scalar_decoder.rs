@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::blocks::GROUP;
-use crate::pages::KEYS_ABREAST;
+use crate::pages::{KEYS_ABREAST, write_key_q8_0, write_value_q8_0};
 use crate::{
     Activation, AttendScratch, Blocks, DeltaRows, Epilogue, KvSliceMut, PagedAttend, QuantizedRows, Rows, ShortConv,
     Window, f32_to_f16,
@@ -19,8 +19,7 @@ pub(crate) fn attend_paged(task: &PagedAttend<'_>, scratch: &mut AttendScratch, 
             let q = &task.q.row(i)[head * dim..][..dim];
             for key in visible.clone() {
                 let (page, token) = (&task.pages[key / tokens], key % tokens);
-                let first = token / KEYS_ABREAST * KEYS_ABREAST * dim + token % KEYS_ABREAST;
-                let number = |d: usize| f64::from(page.keys.get(first + d * KEYS_ABREAST));
+                let number = |d: usize| f64::from(page.keys.key(dim, token, d));
                 let mut score: f64 = q.iter().enumerate().map(|(d, &q)| f64::from(q) * number(d)).sum();
                 score *= f64::from(task.scale);
                 if let Some(cap) = task.softcap.map(f64::from) {
@@ -30,7 +29,7 @@ pub(crate) fn attend_paged(task: &PagedAttend<'_>, scratch: &mut AttendScratch, 
             }
             crate::scalar::softmax(&mut scores[visible.clone()]);
             for (d, out) in out.row_mut(i)[head * value_dim..][..value_dim].iter_mut().enumerate() {
-                let value = |key: usize| task.pages[key / tokens].values.get(key % tokens * value_dim + d);
+                let value = |key: usize| task.pages[key / tokens].values.value(value_dim, key % tokens, d);
                 *out = visible.clone().map(|key| f64::from(scores[key]) * f64::from(value(key))).sum::<f64>() as f32;
             }
         }
@@ -39,11 +38,17 @@ pub(crate) fn attend_paged(task: &PagedAttend<'_>, scratch: &mut AttendScratch, 
 
 pub(crate) fn write_keys(keys: KvSliceMut<'_>, at: usize, rows: Rows<'_>) {
     let dim = rows.cols();
+    if let KvSliceMut::Q8_0(keys) = keys {
+        return (0..rows.rows()).for_each(|i| write_key_q8_0(keys, at + i, rows.row(i)));
+    }
     let place = |i: usize, d: usize| ((at + i) / KEYS_ABREAST * dim + d) * KEYS_ABREAST + (at + i) % KEYS_ABREAST;
     write(keys, rows, place);
 }
 
 pub(crate) fn write_values(values: KvSliceMut<'_>, at: usize, rows: Rows<'_>) {
+    if let KvSliceMut::Q8_0(values) = values {
+        return (0..rows.rows()).for_each(|i| write_value_q8_0(values, at + i, rows.row(i)));
+    }
     write(values, rows, |i, d| (at + i) * rows.cols() + d);
 }
 
@@ -53,6 +58,7 @@ fn write(mut to: KvSliceMut<'_>, rows: Rows<'_>, place: impl Fn(usize, usize) ->
             match &mut to {
                 KvSliceMut::F32(to) => to[place(i, d)] = number,
                 KvSliceMut::F16(to) => to[place(i, d)] = f32_to_f16(number),
+                KvSliceMut::Q8_0(_) => unreachable!("blocks are written whole"),
             }
         }
     }

@@ -12,21 +12,35 @@ const MASKS: [Mask; 4] =
 
 /// The pages of a head, filled with numbers through the kernels under test; what is behind the last key is NaN.
 struct Cache {
-    half: bool,
+    kind: Kind,
     tokens: usize,
     single: Vec<(Vec<f32>, Vec<f32>)>,
     bits: Vec<(Vec<u16>, Vec<u16>)>,
+    bytes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Single,
+    Half,
+    Blocks,
+}
+
+/// Bytes of a key or value in blocks.
+fn width(dim: usize) -> usize {
+    KvSlice::Q8_0(&[]).width(dim)
 }
 
 impl Cache {
-    fn new(kernels: &Kernels, half: bool, tokens: usize, keys: &[f32], dim: usize, values: &[f32], vd: usize) -> Cache {
+    fn new(kernels: &Kernels, kind: Kind, tokens: usize, keys: &[f32], dim: usize, values: &[f32], vd: usize) -> Cache {
         let (keys, values) = (Rows::dense(keys, dim), Rows::dense(values, vd));
         let count = keys.rows().div_ceil(tokens);
         let mut cache = Cache {
-            half,
+            kind,
             tokens,
             single: vec![(vec![f32::NAN; tokens * dim], vec![f32::NAN; tokens * vd]); count],
             bits: vec![(vec![0x7e00; tokens * dim], vec![0x7e00; tokens * vd]); count],
+            bytes: vec![(vec![0x7e; tokens * width(dim)], vec![0x7e; tokens * width(vd)]); count],
         };
         // In runs of 3, as chunks of a prompt come.
         let mut at = 0;
@@ -38,16 +52,24 @@ impl Cache {
             kernels.write_values(KvSliceMut::F32(&mut cache.single[page].1), token, v);
             kernels.write_keys(KvSliceMut::F16(&mut cache.bits[page].0), token, k);
             kernels.write_values(KvSliceMut::F16(&mut cache.bits[page].1), token, v);
+            kernels.write_keys(KvSliceMut::Q8_0(&mut cache.bytes[page].0), token, k);
+            kernels.write_values(KvSliceMut::Q8_0(&mut cache.bytes[page].1), token, v);
             at += run;
         }
         cache
     }
 
     fn pages(&self) -> Vec<KvPage<'_>> {
-        if self.half {
-            self.bits.iter().map(|(k, v)| KvPage { keys: KvSlice::F16(k), values: KvSlice::F16(v) }).collect()
-        } else {
-            self.single.iter().map(|(k, v)| KvPage { keys: KvSlice::F32(k), values: KvSlice::F32(v) }).collect()
+        match self.kind {
+            Kind::Single => {
+                self.single.iter().map(|(k, v)| KvPage { keys: KvSlice::F32(k), values: KvSlice::F32(v) }).collect()
+            }
+            Kind::Half => {
+                self.bits.iter().map(|(k, v)| KvPage { keys: KvSlice::F16(k), values: KvSlice::F16(v) }).collect()
+            }
+            Kind::Blocks => {
+                self.bytes.iter().map(|(k, v)| KvPage { keys: KvSlice::Q8_0(k), values: KvSlice::Q8_0(v) }).collect()
+            }
         }
     }
 }
@@ -82,8 +104,8 @@ fn agrees_with_scalar_at_every_dimension_group_and_mask() {
             let q = random(1, queries * (group * dim + 5));
             let q = Rows::new(&q, queries, group * dim, group * dim + 5);
             let (k, v) = (random(2, keys * dim), random(3, keys * value_dim));
-            for (tokens, half) in [(16, false), (48, true), (256, true)] {
-                let cache = Cache::new(scalar(), half, tokens, &k, dim, &v, value_dim);
+            for (tokens, kind) in [(16, Kind::Single), (48, Kind::Half), (256, Kind::Half), (48, Kind::Blocks)] {
+                let cache = Cache::new(scalar(), kind, tokens, &k, dim, &v, value_dim);
                 let pages = cache.pages();
                 for mask in MASKS {
                     for softcap in [None, Some(1.5)] {
@@ -97,7 +119,7 @@ fn agrees_with_scalar_at_every_dimension_group_and_mask() {
                             let off = difference(&attend(kernels, &task, value_dim), &want);
                             if off > 1e-5 {
                                 let isa = kernels.isa();
-                                failures.push(format!("{isa} dim {dim} {queries}x{group} after {past}, pages of {tokens}, {mask:?} {softcap:?}: off by {off:e}"));
+                                failures.push(format!("{isa} dim {dim} {queries}x{group} after {past}, pages of {tokens} {kind:?}, {mask:?} {softcap:?}: off by {off:e}"));
                             }
                         }
                     }
@@ -115,8 +137,8 @@ fn chunks_of_any_size_give_the_bits_of_the_whole() {
     let q = Rows::dense(&q, group * dim);
     let (k, v) = (random(2, length * dim), random(3, length * dim));
     for kernels in every_isa() {
-        for (tokens, half) in [(32, false), (64, true)] {
-            let cache = Cache::new(kernels, half, tokens, &k, dim, &v, dim);
+        for (tokens, kind) in [(32, Kind::Single), (64, Kind::Half), (48, Kind::Blocks)] {
+            let cache = Cache::new(kernels, kind, tokens, &k, dim, &v, dim);
             let pages = cache.pages();
             for (mask, softcap) in MASKS[1..].iter().flat_map(|&mask| [(mask, None), (mask, Some(2.0))]) {
                 let with = |q, keys, past| PagedAttend { mask, softcap, ..task(q, dim, &pages, &cache, keys, past) };
@@ -147,21 +169,24 @@ fn page_size_does_not_matter_and_unseen_pages_may_be_empty() {
     let (k, v) = (random(2, keys * dim), random(3, keys * dim));
     for kernels in every_isa() {
         let mask = Mask::Window { left: 40, right: 0 };
-        let run = |tokens: usize, drop: bool| {
-            let cache = Cache::new(kernels, true, tokens, &k, dim, &v, dim);
+        let run = |kind: Kind, tokens: usize, drop: bool| {
+            let cache = Cache::new(kernels, kind, tokens, &k, dim, &v, dim);
             let mut pages = cache.pages();
             if drop {
-                let empty = KvPage { keys: KvSlice::F16(&[]), values: KvSlice::F16(&[]) };
+                let none = if kind == Kind::Half { KvSlice::F16(&[]) } else { KvSlice::Q8_0(&[]) };
+                let empty = KvPage { keys: none, values: none };
                 pages[..240 / tokens].fill(empty);
             }
             bits(&attend(kernels, &PagedAttend { mask, ..task(q, dim, &pages, &cache, keys, past) }, dim))
         };
-        let want = run(16, false);
-        for tokens in [16, 32, 48, 80, 304] {
-            assert_eq!(run(tokens, false), want, "{} pages of {tokens}", kernels.isa());
+        for kind in [Kind::Half, Kind::Blocks] {
+            let want = run(kind, 16, false);
+            for tokens in [16, 32, 48, 80, 304] {
+                assert_eq!(run(kind, tokens, false), want, "{} {kind:?} pages of {tokens}", kernels.isa());
+            }
+            assert_eq!(run(kind, 16, true), want);
+            assert_eq!(run(kind, 80, true), want);
         }
-        assert_eq!(run(16, true), want);
-        assert_eq!(run(80, true), want);
     }
 }
 
@@ -191,7 +216,7 @@ fn a_query_that_sees_nothing_gets_zeros_and_enormous_scores_stay_finite() {
     let q: Vec<f32> = random(1, 3 * dim).iter().map(|x| x * 1e6).collect();
     let (k, v) = (random(2, keys * dim), random(3, keys * dim));
     for kernels in every_isa() {
-        let cache = Cache::new(kernels, false, 16, &k, dim, &v, dim);
+        let cache = Cache::new(kernels, Kind::Single, 16, &k, dim, &v, dim);
         let pages = cache.pages();
         let task = task(Rows::dense(&q, dim), dim, &pages, &cache, keys, 37);
         assert!(difference(&attend(kernels, &task, dim), &attend(scalar(), &task, dim)) < 1e-3, "{}", kernels.isa());
@@ -205,7 +230,37 @@ fn a_query_that_sees_nothing_gets_zeros_and_enormous_scores_stay_finite() {
 #[test]
 #[should_panic(expected = "hold no 40 keys")]
 fn refuses_pages_that_are_missing() {
-    let cache = Cache::new(scalar(), false, 16, &[0.0; 40 * 4], 4, &[0.0; 40 * 4], 4);
+    let cache = Cache::new(scalar(), Kind::Single, 16, &[0.0; 40 * 4], 4, &[0.0; 40 * 4], 4);
     let pages = cache.pages();
     attend(scalar(), &task(Rows::dense(&[0.0; 4], 4), 4, &pages[..2], &cache, 40, 39), 4);
+}
+
+#[test]
+fn pages_of_blocks_hold_every_number_to_half_a_step() {
+    let (dim, tokens) = (70, 32);
+    let mut numbers = random(6, 20 * dim);
+    numbers[..dim].fill(0.0);
+    numbers[dim..2 * dim].iter_mut().for_each(|x| *x *= 1e4);
+    numbers[2 * dim..3 * dim].iter_mut().for_each(|x| *x *= 1e-3);
+    for kernels in every_isa() {
+        let (mut keys, mut values) = (vec![0u8; tokens * width(dim)], vec![0u8; tokens * width(dim)]);
+        kernels.write_keys(KvSliceMut::Q8_0(&mut keys), 7, Rows::dense(&numbers, dim));
+        kernels.write_values(KvSliceMut::Q8_0(&mut values), 3, Rows::dense(&numbers, dim));
+        let half = |bytes: &[u8]| f16_to_f32(u16::from_le_bytes([bytes[0], bytes[1]]));
+        for (i, row) in numbers.chunks(dim).enumerate() {
+            for (d, &number) in row.iter().enumerate() {
+                let block = &row[d / 32 * 32..dim.min(d / 32 * 32 + 32)];
+                let step = block.iter().fold(0f32, |m, x| m.max(x.abs())) / 127.0;
+                let (panel, lane) = ((7 + i) / 16, (7 + i) % 16);
+                let at = (panel * 3 + d / 32) * 16 * 34;
+                let key = half(&keys[at + 2 * lane..]) * f32::from(keys[at + 32 + d % 32 * 16 + lane] as i8);
+                let at = ((3 + i) * 3 + d / 32) * 34;
+                let value = half(&values[at..]) * f32::from(values[at + 2 + d % 32] as i8);
+                for kept in [key, value] {
+                    // The factor is rounded too, to one part in 2048.
+                    assert!((kept - number).abs() <= step * (0.5 + 127.0 / 2048.0) + 1e-7, "{number} became {kept}");
+                }
+            }
+        }
+    }
 }

@@ -33,6 +33,17 @@ pub(crate) struct PrecisionArgs {
     /// values to half precision, and activations beside quantized weights to 8 bits; fast is not built
     #[arg(long, value_enum, default_value_t = Level::Default, help_heading = "Computing")]
     precision: Level,
+    /// How a language model's keys and values are stored, if not as the precision says
+    #[arg(long, value_enum, help_heading = "Computing")]
+    kv: Option<Kv>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kv {
+    F32,
+    F16,
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -71,9 +82,10 @@ impl PrecisionArgs {
 
     /// How a language model keeps keys and values.
     pub(crate) fn kv(&self) -> KvFormat {
-        match self.precision {
-            Level::Exact => KvFormat::F32,
-            Level::Default | Level::Fast => KvFormat::F16,
+        match (self.kv, self.precision) {
+            (Some(Kv::F32), _) | (None, Level::Exact) => KvFormat::F32,
+            (Some(Kv::F16), _) | (None, Level::Default | Level::Fast) => KvFormat::F16,
+            (Some(Kv::Q8_0), _) => KvFormat::Q8_0,
         }
     }
 }

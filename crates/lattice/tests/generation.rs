@@ -199,7 +199,7 @@ fn a_conversation_takes_commands_and_goes_on_after_an_error() {
     let (model, file) = (dir.path().to_str().unwrap(), dir.path().join("talk.json"));
     let long = "word ".repeat(200);
     let lines = format!(
-        "/stats\n/dance\n/system Be brief.\n/system\nhello\n{long}\n/stats\n/save {}\n/clear\n/save /no/such/dir/x\n/quit\nnever\n",
+        "/stats\n/dance\n/system Be brief.\n/system\nhello\n{long}\nmore\n/stats\n/save {}\n/clear\n/save /no/such/dir/x\n/quit\nnever\n",
         file.display()
     );
     let args = ["chat", "--model", model, "--temperature", "0", "--max-tokens", "4", "--ctx", "128"];
@@ -215,9 +215,12 @@ fn a_conversation_takes_commands_and_goes_on_after_an_error() {
     ] {
         assert!(stderr.contains(expected), "{expected}: {stderr}");
     }
+    // The last answer's prompt: all but what is new in it was computed in the turn before.
+    let known = stderr.split(" of them known").next().and_then(|text| text.rsplit(' ').next()).unwrap();
+    assert!(known.parse::<usize>().unwrap() > 10, "{known}: {stderr}");
     let talk: Vec<Value> = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let roles: Vec<&str> = talk.iter().map(|m| m["role"].as_str().unwrap()).collect();
-    assert_eq!(roles, ["system", "user", "assistant"], "the question that failed is not in it");
+    assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"], "the question that failed is not in it");
 }
 
 #[test]

@@ -40,11 +40,7 @@ impl LayerState {
     /// Bytes that a token takes.
     pub fn token_bytes(&self, format: KvFormat) -> usize {
         let LayerState::Kv { kv_heads, head_dim, .. } = *self else { return 0 };
-        let width = match format {
-            KvFormat::F32 => 4,
-            KvFormat::F16 => 2,
-        };
-        2 * kv_heads * head_dim * width
+        2 * kv_heads * format.bytes(head_dim)
     }
 
     /// Bytes that a sequence takes, however long it is.

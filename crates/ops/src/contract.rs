@@ -384,9 +384,10 @@ fn over_pages(table: &mut Rows) {
     ];
     for Row(name, heads, kv_heads, head_dim, mask, softcap) in rows {
         for (past, len) in [(0, 1), (5, 1), (64, 1), (100, 7), (33, 70), (0, 130)] {
-            for (format, copied) in
-                [(KvFormat::F32, false), (KvFormat::F16, false), (KvFormat::F32, true), (KvFormat::F16, true)]
-            {
+            let formats = [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0];
+            let plain = formats.map(|format| (format, false));
+            let copies = formats.map(|format| (format, true)).into_iter().filter(|_| past > 0);
+            for (format, copied) in plain.into_iter().chain(copies) {
                 let op = if copied { "copy_page, attend_cached" } else { "attend_cached" };
                 let case = format!("{op} {name} {heads}/{kv_heads}x{head_dim} {past}+{len} {format:?}");
                 table.add(case, 4e-6, (0.0, 0.0), move |_, random| {

@@ -34,6 +34,28 @@ pub enum KvFormat {
     F32,
     /// Rounded to half precision.
     F16,
+    /// Rounded to 8 bits, in blocks of 32 numbers of a head with a factor in half precision.
+    Q8_0,
+}
+
+impl KvFormat {
+    /// Bytes of a key or value of `dim` numbers.
+    pub fn bytes(self, dim: usize) -> usize {
+        match self {
+            KvFormat::F32 => 4 * dim,
+            KvFormat::F16 => 2 * dim,
+            KvFormat::Q8_0 => 34 * dim.div_ceil(32),
+        }
+    }
+
+    /// Its name in options and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvFormat::F32 => "f32",
+            KvFormat::F16 => "f16",
+            KvFormat::Q8_0 => "q8_0",
+        }
+    }
 }
 
 /// The sizes of a layer's keys and values.

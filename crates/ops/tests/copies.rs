@@ -22,7 +22,7 @@ fn attention_over_a_copied_page_gives_the_bits_of_the_original() {
     let attention =
         Attention { heads: 2, kv_heads: 2, head_dim: 24, scale: 0.2, mask: Mask::Causal, softcap: None, bias: None };
     for ops in every_isa() {
-        for format in [KvFormat::F32, KvFormat::F16] {
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
             let cache = ops.kv_cache(KvSpec { pages: 4, page_tokens: 32, kv_heads: 2, head_dim: 24, format });
             let mut random = Random(1);
             let mut run = |rows: usize, past: &Past| {

@@ -7,7 +7,7 @@ use crate::machine::{free_memory, peak_memory, read_bandwidth};
 use crate::terminal::{Terminal, size, table};
 use ::models::{Batch, Caches, Forward};
 use inference::InferenceError;
-use ops::{KvFormat, Past};
+use ops::Past;
 use serde::Serialize;
 use std::io::Write;
 use std::time::Instant;
@@ -194,7 +194,7 @@ fn row(opened: &Opened, depth: usize, tokens: usize, decode: bool, mut speeds: V
         depth,
         threads: opened.threads,
         isa: opened.isa.name(),
-        kv: if opened.kv == KvFormat::F32 { "f32" } else { "f16" },
+        kv: opened.kv.name(),
         tokens_per_second: middle(&speeds),
         min: speeds[0],
         max: speeds[speeds.len() - 1],

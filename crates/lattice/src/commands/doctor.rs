@@ -117,6 +117,7 @@ fn needs(name: &str, path: &Path, context: Option<usize>) -> Result<Value, CliEr
         "context": context,
         "window": shape.max_positions,
         "weights": {"bytes": weights, "formats_bytes": load.formats},
+        "kv_q8_0_bytes": kv(KvFormat::Q8_0),
         "kv_f16_bytes": kv(KvFormat::F16),
         "kv_f32_bytes": kv(KvFormat::F32),
         "recurrent_state_bytes": recurrent,

@@ -12,13 +12,16 @@ use std::sync::{RwLock, RwLockReadGuard};
 enum Numbers {
     F32(Vec<f32>),
     F16(Vec<u16>),
+    Q8_0(Vec<u8>),
 }
 
 impl Numbers {
-    fn zeroed(format: KvFormat, len: usize) -> Numbers {
+    /// Room for `count` keys or values.
+    fn zeroed(format: KvFormat, count: usize, dim: usize) -> Numbers {
         match format {
-            KvFormat::F32 => Numbers::F32(vec![0.0; len]),
-            KvFormat::F16 => Numbers::F16(vec![0; len]),
+            KvFormat::F32 => Numbers::F32(vec![0.0; count * dim]),
+            KvFormat::F16 => Numbers::F16(vec![0; count * dim]),
+            KvFormat::Q8_0 => Numbers::Q8_0(vec![0; count * format.bytes(dim)]),
         }
     }
 
@@ -26,22 +29,34 @@ impl Numbers {
         match (self, other) {
             (Numbers::F32(to), Numbers::F32(from)) => to.copy_from_slice(from),
             (Numbers::F16(to), Numbers::F16(from)) => to.copy_from_slice(from),
+            (Numbers::Q8_0(to), Numbers::Q8_0(from)) => to.copy_from_slice(from),
             _ => unreachable!("the pages of a cache have one format"),
         }
     }
 
-    /// Part `index` of parts of `len`.
-    fn part(&self, index: usize, len: usize) -> KvSlice<'_> {
+    /// Part `index` of `parts` equal ones.
+    fn part(&self, index: usize, parts: usize) -> KvSlice<'_> {
         match self {
-            Numbers::F32(all) => KvSlice::F32(&all[index * len..][..len]),
-            Numbers::F16(all) => KvSlice::F16(&all[index * len..][..len]),
+            Numbers::F32(all) => KvSlice::F32(&all[index * (all.len() / parts)..][..all.len() / parts]),
+            Numbers::F16(all) => KvSlice::F16(&all[index * (all.len() / parts)..][..all.len() / parts]),
+            Numbers::Q8_0(all) => KvSlice::Q8_0(&all[index * (all.len() / parts)..][..all.len() / parts]),
         }
     }
 
-    fn part_mut(&mut self, index: usize, len: usize) -> KvSliceMut<'_> {
+    fn part_mut(&mut self, index: usize, parts: usize) -> KvSliceMut<'_> {
         match self {
-            Numbers::F32(all) => KvSliceMut::F32(&mut all[index * len..][..len]),
-            Numbers::F16(all) => KvSliceMut::F16(&mut all[index * len..][..len]),
+            Numbers::F32(all) => {
+                let len = all.len() / parts;
+                KvSliceMut::F32(&mut all[index * len..][..len])
+            }
+            Numbers::F16(all) => {
+                let len = all.len() / parts;
+                KvSliceMut::F16(&mut all[index * len..][..len])
+            }
+            Numbers::Q8_0(all) => {
+                let len = all.len() / parts;
+                KvSliceMut::Q8_0(&mut all[index * len..][..len])
+            }
         }
     }
 }
@@ -80,21 +95,20 @@ impl Pages {
     /// Stores a span's keys and values behind its past.
     fn write(&self, kernels: &Kernels, spec: KvSpec, past: &Past, keys: Rows<'_>, values: Rows<'_>) {
         let KvSpec { page_tokens, kv_heads, head_dim, format, .. } = spec;
-        let len = page_tokens * head_dim;
         let mut row = 0;
         while row < keys.rows() {
             let (page, at) = ((past.tokens + row) / page_tokens, (past.tokens + row) % page_tokens);
             let count = (page_tokens - at).min(keys.rows() - row);
             let mut page = self.0[past.pages[page] as usize].write().expect("no panics under this lock");
             let page = page.get_or_insert_with(|| {
-                let zeroed = || Numbers::zeroed(format, kv_heads * len);
+                let zeroed = || Numbers::zeroed(format, kv_heads * page_tokens, head_dim);
                 Page { keys: zeroed(), values: zeroed() }
             });
             for head in 0..kv_heads {
                 let cols = head * head_dim..(head + 1) * head_dim;
                 let (keys, values) = (keys.slice_rows(row..row + count), values.slice_rows(row..row + count));
-                kernels.write_keys(page.keys.part_mut(head, len), at, keys.slice_cols(cols.clone()));
-                kernels.write_values(page.values.part_mut(head, len), at, values.slice_cols(cols));
+                kernels.write_keys(page.keys.part_mut(head, kv_heads), at, keys.slice_cols(cols.clone()));
+                kernels.write_values(page.values.part_mut(head, kv_heads), at, values.slice_cols(cols));
             }
             row += count;
         }
@@ -130,14 +144,16 @@ impl Cpu {
         }
         let count = |i: usize| (pasts[i].tokens + spans[i].len).div_ceil(spec.page_tokens);
         let held: Vec<_> = (0..spans.len()).map(|i| memory.read(&pasts[i], count(i))).collect();
-        // The heads of a group share its keys; where there are too few groups for the threads, each goes by itself.
-        let group = if spans.len() * spec.kv_heads >= 2 * self.threads() { heads / spec.kv_heads } else { 1 };
+        // The heads of a group share its keys; where there are too few groups for the threads, each goes by itself, unless
+        // keys have to be read out of their blocks first.
+        let few = if spec.format == KvFormat::Q8_0 { self.threads() } else { 2 * self.threads() };
+        let group = if spans.len() * spec.kv_heads >= few { heads / spec.kv_heads } else { 1 };
         self.act(q.rows(), q.cols(), |out| {
             let tasks = attend::by_span_and_head(Window::dense(out, q.cols()), spans, group * head_dim);
             let run = |(index, part, window): (usize, usize, Window<'_>)| {
                 let head = part * group / (heads / spec.kv_heads);
-                let len = spec.page_tokens * head_dim;
-                let pages: Vec<KvPage<'_>> = held[index].iter().map(|page| part_of(page, head, len)).collect();
+                let pages: Vec<KvPage<'_>> =
+                    held[index].iter().map(|page| part_of(page, head, spec.kv_heads)).collect();
                 let queries = Rows::dense(values(q), q.cols()).slice_rows(spans[index].range());
                 let width = group * head_dim;
                 let task = PagedAttend {
@@ -163,7 +179,7 @@ impl Cpu {
 }
 
 /// The keys and values of one head in a page.
-fn part_of(page: &Option<Page>, head: usize, len: usize) -> KvPage<'_> {
+fn part_of(page: &Option<Page>, head: usize, heads: usize) -> KvPage<'_> {
     let page = page.as_ref().expect("pages of the past were written");
-    KvPage { keys: page.keys.part(head, len), values: page.values.part(head, len) }
+    KvPage { keys: page.keys.part(head, heads), values: page.values.part(head, heads) }
 }
