@@ -5,6 +5,7 @@ mod common;
 use common::{KINDS, Tiny, counts, exact, greedy, long, run, tiny, trace};
 use lattice_inference::sampling::SamplingParams;
 use lattice_inference::{Engine, EngineOptions, SequenceId, Speculate};
+use ops::KvFormat;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
@@ -47,6 +48,24 @@ fn a_shared_beginning_gives_the_bits_of_an_engine_that_shares_nothing() {
                 assert_eq!((totals.pages_used, totals.running, totals.waiting), (0, 0, 0));
                 assert!(totals.hits >= 15 && totals.cached < totals.prompt, "{} {totals:?}", model.name);
             }
+        }
+    }
+}
+
+#[test]
+fn a_shared_beginning_changes_nothing_however_keys_and_values_are_stored() {
+    for model in ["qwen3_biases", "qwen3_5_hybrid"].map(tiny) {
+        for kv in [KvFormat::F16, KvFormat::Q8_0] {
+            let prompts = [model.ids(55, 1), [&model.ids(40, 1)[..], &model.ids(9, 2)].concat(), model.ids(55, 1)];
+            let results = |reuse| {
+                let mut engine = model.engine(EngineOptions { reuse, kv, parallel: 2, ..exact() });
+                let ids: Vec<_> = prompts.iter().map(|prompt| add(&mut engine, prompt, 30)).collect();
+                let events = run(&mut engine);
+                (ids.iter().map(|id| trace(&events[id])).collect::<Vec<_>>(), engine.totals().cached)
+            };
+            let (shared, alone) = (results(true), results(false));
+            assert_eq!(shared.0, alone.0, "{} {kv:?}", model.name);
+            assert!(shared.1 > 80 && alone.1 == 0);
         }
     }
 }
@@ -116,7 +135,7 @@ fn several_completions_of_a_prompt_share_its_pages() {
         let prompt = model.ids(70, 1);
         let params =
             |seed| SamplingParams { seed: Some(seed), max_tokens: Some(8), logprobs: Some(2), ..Default::default() };
-        let mut engine = model.engine(exact());
+        let mut engine = model.engine(EngineOptions { speculate: Speculate::Never, ..exact() });
         let mut ids = Vec::new();
         for seed in 0..5 {
             ids.push(engine.add(&prompt, params(seed), &[]).expect("a prompt"));
@@ -295,7 +314,7 @@ proptest! {
         pages in 7..16usize,
         snapshots in 0..6usize,
         reuse in prop::bool::weighted(0.9),
-        speculate in prop::sample::select(vec![Speculate::Never, Speculate::Greedy]),
+        speculate in prop::sample::select(vec![Speculate::Never, Speculate::Greedy, Speculate::Always]),
     ) {
         let options = EngineOptions {
             context: Some(105),

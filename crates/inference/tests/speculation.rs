@@ -47,7 +47,7 @@ fn right_guesses_spare_steps() {
         run(&mut engine);
         engine.totals()
     };
-    let (with, without) = (steps(Speculate::Greedy), steps(Speculate::Never));
+    let (with, without) = (steps(Speculate::Always), steps(Speculate::Never));
     assert_eq!((without.drafted, without.steps), (0, 80));
     assert_eq!(with.steps + with.accepted, 80, "{with:?}");
     assert!(with.accepted * 2 > with.drafted, "{with:?}");

@@ -17,7 +17,7 @@ pub struct EngineOptions {
     /// sequence flat.
     pub page_tokens: usize,
     /// Pages of keys and values, at least as many as the longest sequence takes; `None` is enough for all sequences side
-    /// by side. Memory is taken as pages are first used.
+    /// by side, and one more for each, to copy a shared one. Memory is taken as pages are first used.
     pub pages: Option<usize>,
     /// How keys and values are stored.
     pub kv: KvFormat,
@@ -55,16 +55,17 @@ impl Default for EngineOptions {
     }
 }
 
-/// Whose next tokens are guessed, from what followed their last tokens earlier, and checked side by side. It changes no
-/// token at precision exact; where guesses are wrong, fewer are made.
+/// Whose next tokens are guessed, from what followed their last tokens earlier or by a smaller model, and checked side by
+/// side. It changes no greedy text at precision exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculate {
     /// Nobody's.
     Never,
-    /// Those of sequences that take the most likely token.
+    /// Those of sequences that take the most likely token, where it pays: as often as guesses were right lately, against
+    /// what further rows of a step are measured to cost.
     #[default]
     Greedy,
-    /// Everybody's.
+    /// Everybody's, whatever it costs.
     Always,
 }
 

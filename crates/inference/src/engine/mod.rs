@@ -24,9 +24,10 @@ use models::{Batch, Caches, Forward, Loaded};
 use ops::{Ops, Save};
 use pages::{Pages, Reuse, alike};
 use sequence::Running;
-use speculation::{Pace, follow};
+use speculation::{Cost, Pace, follow};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A sequence waits for one that runs to compute what both begin with, if that spares it as many tokens.
 const WORTH_WAITING: usize = 16;
@@ -34,6 +35,9 @@ const WORTH_WAITING: usize = 16;
 /// A step in which tokens are guessed has at most so many rows: those of the guesses cost little beside the weights, which
 /// are read once, and at precision default the executor multiplies so few rows as it does single ones.
 const GUESSING_ROWS: usize = 16;
+
+/// The price of a guess where it does not matter.
+const CHEAP: f32 = 0.2;
 
 /// Runs sequences on one model.
 pub struct Engine {
@@ -49,6 +53,7 @@ pub struct Engine {
     snapshots_each: usize,
     speculate: Speculate,
     draft: Option<Draft>,
+    cost: Cost,
     /// Oldest first.
     waiting: VecDeque<Running>,
     /// Oldest first.
@@ -121,7 +126,7 @@ impl Engine {
         let speculate = if alone { Speculate::Never } else { options.speculate };
         let (parallel, page_tokens) = (options.parallel.max(1), options.page_tokens);
         let longest = context.div_ceil(page_tokens);
-        let pages = options.pages.unwrap_or(parallel * longest);
+        let pages = options.pages.unwrap_or(parallel * (longest + 1));
         if pages < longest {
             return Err(InferenceError::Pages { pages, needed: longest, page_tokens, context });
         }
@@ -155,6 +160,7 @@ impl Engine {
             snapshots_each: (snapshots / 4).max(1),
             speculate,
             draft,
+            cost: Cost::default(),
             waiting: VecDeque::new(),
             running: Vec::new(),
             early: Vec::new(),
@@ -296,6 +302,7 @@ impl Engine {
         if entries.is_empty() {
             return Ok(std::mem::take(&mut self.early));
         }
+        let start = Instant::now();
         let logits = self.guess(&mut entries).and_then(|()| self.forward(&entries));
         let mut logits = match logits {
             Ok(logits) => logits,
@@ -304,6 +311,10 @@ impl Engine {
                 return Err(error);
             }
         };
+        let rows = entries.iter().map(|entry| entry.count + entry.draft.len()).sum();
+        if rows <= GUESSING_ROWS {
+            self.cost.learn(rows, start.elapsed().as_secs_f64());
+        }
         let head = self.loaded.head.as_ref().expect("checked by `new`");
         let mut rows = logits.chunks_exact_mut(head.out.outputs);
         let mut events = std::mem::take(&mut self.early);
@@ -337,7 +348,10 @@ impl Engine {
             let known = &tokens[..tokens.len() - 1]; // the last one is computed for its logits
             let reuse = self.pages.find(known, self.recurrent);
             if let Some((leader, common)) = self.leader(known, reuse.tokens) {
-                self.running[leader].keep_at.push(common);
+                let keep_at = &mut self.running[leader].keep_at;
+                if !keep_at.contains(&common) {
+                    keep_at.push(common);
+                }
                 at += 1;
                 continue;
             }
@@ -447,17 +461,19 @@ impl Engine {
     fn guess(&mut self, entries: &mut [Entry]) -> Result<(), InferenceError> {
         let rows: usize = entries.iter().map(|entry| entry.count).sum();
         let mut left = GUESSING_ROWS.min(self.step_tokens).saturating_sub(rows);
+        let price = if self.speculate == Speculate::Always { CHEAP } else { self.cost.price(rows) };
         let mut lengths = vec![0; entries.len()];
         for (entry, length) in entries.iter_mut().zip(&mut lengths) {
             let s = &mut self.running[entry.index];
             let Some(pace) = s.pace.as_mut().filter(|_| s.tokens.len() == s.cached + entry.count) else { continue };
             let room = s.pages.len() * self.pages.page_tokens - s.tokens.len();
-            let most = left.min(room).min((s.limit - s.tokens.len()).saturating_sub(1)).min(pace.most());
-            pace.rest();
+            let most = left.min(room).min((s.limit - s.tokens.len()).saturating_sub(1));
             if self.draft.is_none() {
                 entry.draft = follow(&s.tokens, most);
             }
-            *length = if self.draft.is_some() { most } else { entry.draft.len() };
+            let possible = if self.draft.is_some() { most } else { entry.draft.len() };
+            *length = if possible > 0 { pace.next(price).min(possible) } else { 0 };
+            entry.draft.truncate(*length);
             left -= *length;
             if self.recurrent {
                 entry.before = (0..*length).map(|_| self.pages.take_slot()).collect();

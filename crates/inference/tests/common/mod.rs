@@ -53,9 +53,10 @@ pub(crate) fn long(name: &'static str, positions: usize) -> Tiny {
     Tiny { name, loaded, ops }
 }
 
-/// Small pages, keys and values as computed.
+/// Small pages, keys and values as computed, guesses whatever they cost.
 pub(crate) fn exact() -> EngineOptions {
-    EngineOptions { page_tokens: 16, kv: KvFormat::F32, snapshots: Some(16), ..EngineOptions::default() }
+    let speculate = Speculate::Always;
+    EngineOptions { page_tokens: 16, kv: KvFormat::F32, snapshots: Some(16), speculate, ..EngineOptions::default() }
 }
 
 impl Tiny {
