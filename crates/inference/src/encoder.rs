@@ -65,6 +65,16 @@ pub enum InferenceError {
         /// How many are needed.
         expected: usize,
     },
+    /// A model that cannot guess for another.
+    #[error("token {id} of the draft model is {got:?}, expected {expected:?}: take a smaller model of the same family")]
+    DraftWords {
+        /// The first token that differs.
+        id: u32,
+        /// What it is to the draft model.
+        got: String,
+        /// What it is to the model it guesses for.
+        expected: String,
+    },
     /// Nothing to go on from.
     #[error("the prompt has no tokens: give it some text")]
     EmptyPrompt,

@@ -87,13 +87,34 @@ impl LanguageModel {
     /// # Errors
     /// As [`Engine::new`].
     pub fn engine(&self, options: EngineOptions) -> Result<Engine, InferenceError> {
+        let options = EngineOptions { context: Some(self.context(options)?), ..options };
+        Engine::new(self.loaded.clone(), self.ops.clone(), options)
+    }
+
+    /// The longest sequence: as asked for, or what fits.
+    fn context(&self, options: EngineOptions) -> Result<usize, InferenceError> {
         let window = self.loaded.model.shape().max_positions;
         let limit = self.settings.rope_table_max_seq_len.unwrap_or(window).min(window);
         let context = options.context.unwrap_or(EngineOptions::CONTEXT.min(limit));
         if context > limit {
             return Err(InferenceError::Context { asked: context, window: limit });
         }
-        Engine::new(self.loaded.clone(), self.ops.clone(), EngineOptions { context: Some(context), ..options })
+        Ok(context)
+    }
+
+    /// As [`LanguageModel::engine`], with a smaller model that guesses ahead: [`Engine::with_draft`].
+    ///
+    /// # Errors
+    /// As [`Engine::with_draft`], and [`InferenceError::DraftWords`] if its tokens are others.
+    pub fn engine_with(&self, draft: &LanguageModel, options: EngineOptions) -> Result<Engine, InferenceError> {
+        let (ours, theirs) = (&self.tokenizer, &draft.tokenizer);
+        let other = (0..ours.vocab_size() as u32).find(|&id| ours.piece_bytes(id) != theirs.piece_bytes(id));
+        if let Some(id) = other {
+            let piece = |tokenizer: &Tokenizer| tokenizer.id_to_token(id).unwrap_or_default();
+            return Err(InferenceError::DraftWords { id, got: piece(theirs), expected: piece(ours) });
+        }
+        let options = EngineOptions { context: Some(self.context(options)?), ..options };
+        Engine::with_draft(self.loaded.clone(), draft.loaded.clone(), self.ops.clone(), options)
     }
 
     /// The text that the model sees of a conversation, up to where its answer begins.

@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::executor::{ExecutorArgs, PrecisionArgs};
 use crate::terminal::Terminal;
 use inference::sampling::Sampled;
-use inference::{Engine, EngineOptions, Generation, LanguageModel};
+use inference::{Engine, EngineOptions, Generation, LanguageModel, Speculate};
 use ops::KvFormat;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -37,6 +37,9 @@ pub(crate) struct ContextArgs {
     /// Longest text in tokens, prompt and answer; without it the model's window, at most 8192
     #[arg(long, value_name = "N", help_heading = "Computing")]
     ctx: Option<usize>,
+    /// A smaller model of the same family that guesses ahead; the text stays the same without sampling, and as likely with it
+    #[arg(long, value_name = "MODEL", help_heading = "Computing")]
+    draft: Option<String>,
 }
 
 /// An open model.
@@ -68,7 +71,7 @@ impl ModelArgs {
 
 impl Opened {
     /// An engine for one text at a time.
-    pub(crate) fn engine(&self, context: &ContextArgs) -> Result<Engine, CliError> {
+    pub(crate) fn engine(&self, context: &ContextArgs, terminal: &Terminal) -> Result<Engine, CliError> {
         let options = EngineOptions {
             context: context.ctx,
             parallel: 1,
@@ -76,7 +79,9 @@ impl Opened {
             snapshots: Some(SNAPSHOTS),
             ..EngineOptions::default()
         };
-        Ok(self.model.engine(options)?)
+        let Some(draft) = &context.draft else { return Ok(self.model.engine(options)?) };
+        let draft = LanguageModel::open(locate(draft, terminal)?.path, self.model.ops().clone())?;
+        Ok(self.model.engine_with(&draft, EngineOptions { speculate: Speculate::All, ..options })?)
     }
 }
 

@@ -65,6 +65,8 @@ pub enum Speculate {
     /// what further rows of a step are measured to cost.
     #[default]
     Greedy,
+    /// Everybody's, where it pays.
+    All,
     /// Everybody's, whatever it costs.
     Always,
 }

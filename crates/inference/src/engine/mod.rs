@@ -36,6 +36,9 @@ const WORTH_WAITING: usize = 16;
 /// are read once, and at precision default the executor multiplies so few rows as it does single ones.
 const GUESSING_ROWS: usize = 16;
 
+/// Tokens from the end of a long prompt at which recurrent states are kept.
+const QUESTIONS: [usize; 3] = [32, 64, 128];
+
 /// The price of a guess where it does not matter.
 const CHEAP: f32 = 0.2;
 
@@ -249,7 +252,7 @@ impl Engine {
         let guesses = match self.speculate {
             Speculate::Never => false,
             Speculate::Greedy => params.is_greedy(),
-            Speculate::Always => true,
+            Speculate::All | Speculate::Always => true,
         };
         let id = SequenceId(self.next);
         self.next += 1;
@@ -418,10 +421,12 @@ impl Engine {
             self.copy_state(state, s.slot);
         }
         (s.cached, s.drafted, s.pages) = (reuse.tokens, reuse.tokens, reuse.full);
-        // States are kept where others may branch off: before the last token of the prompt, and where others did.
-        s.keep_at = vec![s.tokens.len() - 1];
+        // States are kept where others may branch off: before the last token of the prompt, and where others did; and before
+        // the end of a long prompt, since the next one may have the same beginning and another question behind it.
+        let (last, borders) = (s.tokens.len() - 1, s.tokens.len() / self.pages.page_tokens);
+        s.keep_at = vec![last];
         s.keep_at.extend((reuse.common > reuse.tokens).then_some(reuse.common));
-        let borders = s.tokens.len() / self.pages.page_tokens;
+        s.keep_at.extend(QUESTIONS.iter().filter(|_| borders > 0).map(|tokens| last.saturating_sub(*tokens)));
         s.stride = borders.div_ceil(self.snapshots_each).next_power_of_two();
         if s.counts.preemptions == 0 {
             s.counts.cached = s.cached;

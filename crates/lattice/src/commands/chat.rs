@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     args.sampling.check()?;
     let opened = args.model.open(terminal)?;
     let params = args.sampling.params(&opened.model, terminal)?;
-    let engine = opened.engine(&args.context)?;
+    let engine = opened.engine(&args.context, terminal)?;
     let conversation = Conversation::new(&opened.model, engine, params, args.system.clone(), args.think)?;
     match &args.prompt {
         Some(prompt) => answer(&args, &opened, conversation, prompt, terminal),

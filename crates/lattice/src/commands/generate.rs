@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
         Some(text) => text.clone(),
         None => model.tokenizer().decode(&prompt, true),
     });
-    let mut engine = opened.engine(&args.context)?;
+    let mut engine = opened.engine(&args.context, terminal)?;
     let mut speaker = (!args.json).then(|| Speaker::new(terminal, true));
     let mut say = |segments: &[Segment]| match speaker.as_mut().is_none_or(|s| s.say(segments)) {
         true => ControlFlow::Continue(()),
