@@ -72,6 +72,11 @@ impl Tiled {
         PANEL
     }
 
+    /// Rows that matrix units compute at once.
+    pub const fn rows_together() -> usize {
+        32
+    }
+
     /// The output features that these panels compute.
     pub fn columns(&self, panels: Range<usize>) -> Range<usize> {
         (panels.start * PANEL).min(self.outs)..(panels.end * PANEL).min(self.outs)

@@ -51,10 +51,13 @@ fn same_bits(got: &[f32], want: &[f32]) -> Result<(), String> {
 #[test]
 fn every_isa_agrees_with_scalar() {
     let scalar = cpu(Isa::Scalar, 2);
+    // What products of two bf16 pieces may lose of the largest value: 2⁻¹⁶.
+    let pieces = |isa| if isa == Isa::Amx { 1.6e-5 } else { 0.0 };
     for isa in Isa::available().into_iter().skip(1) {
         let fast = cpu(isa, 2);
         every_case(|case| {
-            within(&result(case, &fast), &result(case, &scalar), case.tolerance).map_err(|why| format!("{isa}: {why}"))
+            within(&result(case, &fast), &result(case, &scalar), case.tolerance.max(pieces(isa)))
+                .map_err(|why| format!("{isa}: {why}"))
         });
     }
 }

@@ -4,7 +4,8 @@ use super::{Cpu, Precision, TASKS_PER_THREAD, values, vector};
 use crate::value::{Act, Linear};
 use crate::vocabulary::{Ops, OpsError};
 use kernels::{
-    Activation, AttendScratch, Blocks, Epilogue, Kernels, Packed, Pool, QuantizedRows, Rows, Stored, Window,
+    Activation, AttendScratch, Blocks, Epilogue, Kernels, Packed, Pool, QuantizedRows, Rows, Stored, TileScratch,
+    Tiled, Window,
 };
 use std::cell::RefCell;
 use std::ops::Range;
@@ -13,6 +14,8 @@ use weights::{Format, Tensor};
 
 /// Rows of a tile: enough to reuse a panel of weights, few enough to stay in the second-level cache.
 const TILE_ROWS: usize = 96;
+/// The same where the product is on matrix units, which read the weights of a tile faster than caches give them.
+const TILE_ROWS_ON_UNITS: usize = 256;
 /// Tiles are cut at multiples of this many rows: what micro-kernels compute at once (6 on AVX2, 12 on AVX-512).
 const ROWS_TOGETHER: usize = 12;
 /// Panels of weights in blocks that a product in float32 decodes at once.
@@ -28,6 +31,7 @@ const SERIAL_PRODUCTS: usize = 100_000;
 thread_local! {
     static SCRATCH: RefCell<AttendScratch> = RefCell::default();
     static QUANTIZED: RefCell<QuantizedRows> = RefCell::default();
+    static TILE_SCRATCH: RefCell<TileScratch> = RefCell::default();
 }
 
 /// A matrix as the kernels read it.
@@ -35,13 +39,20 @@ thread_local! {
 pub(super) enum Matrix {
     /// Plain numbers, repacked into panels.
     Packed(Packed),
+    /// Plain numbers in bf16 pieces for matrix units.
+    Tiled(Tiled),
     /// Blocks of a quantized format, as they lie in the mapped file.
     Blocks(Tensor),
 }
 
 impl Matrix {
     /// Takes a tensor. Plain numbers keep their width in memory; their mapped pages may be given back.
-    pub(super) fn new(kernels: &Kernels, pool: &Pool, tensor: &Tensor) -> Result<Matrix, OpsError> {
+    pub(super) fn new(
+        kernels: &Kernels,
+        precision: Precision,
+        pool: &Pool,
+        tensor: &Tensor,
+    ) -> Result<Matrix, OpsError> {
         let stored = match tensor.format() {
             Format::F32 | Format::F64 => Stored::F32,
             Format::F16 => Stored::F16,
@@ -55,25 +66,31 @@ impl Matrix {
                 return Err(OpsError::Format { tensor, format, role: "matrix" });
             }
         };
-        let mut packed = Packed::zeroed(kernels, stored, tensor.rows(), tensor.cols());
+        let (rows, cols) = (tensor.rows(), tensor.cols());
         let failed = OnceLock::new();
-        pool.each_of(packed.panels_mut().collect(), |mut panel| {
-            panel.fill(&mut vec![0.0; tensor.cols()], |row, values| {
-                if let Err(error) = tensor.decode_row(row, values) {
-                    let _ = failed.set(error); // the first is enough
-                }
-            });
-        });
-        match failed.into_inner() {
-            Some(error) => Err(error.into()),
-            None => Ok(Matrix::Packed(packed)),
-        }
+        let decode = |row: usize, values: &mut [f32]| {
+            if let Err(error) = tensor.decode_row(row, values) {
+                let _ = failed.set(error); // the first is enough
+            }
+        };
+        // Half precision is no sum of fewer pieces than would double it.
+        let matrix = if kernels.has_tiles() && precision != Precision::Exact && stored != Stored::F16 {
+            let mut tiled = Tiled::zeroed(if stored == Stored::Bf16 { 1 } else { 2 }, rows, cols);
+            pool.each_of(tiled.panels_mut().collect(), |mut panel| panel.fill(&mut vec![0.0; cols], decode));
+            Matrix::Tiled(tiled)
+        } else {
+            let mut packed = Packed::zeroed(kernels, stored, rows, cols);
+            pool.each_of(packed.panels_mut().collect(), |mut panel| panel.fill(&mut vec![0.0; cols], decode));
+            Matrix::Packed(packed)
+        };
+        failed.into_inner().map_or(Ok(matrix), |error| Err(error.into()))
     }
 
     /// `[outputs, inputs]`
     fn shape(&self) -> (usize, usize) {
         match self {
             Matrix::Packed(packed) => (packed.outs(), packed.ins()),
+            Matrix::Tiled(tiled) => (tiled.outs(), tiled.ins()),
             Matrix::Blocks(tensor) => (tensor.rows(), tensor.cols()),
         }
     }
@@ -88,6 +105,7 @@ struct Product<'a> {
 /// Weights, and in which arithmetic they are multiplied.
 enum Factor<'a> {
     Packed(&'a Packed),
+    Tiled(&'a Tiled),
     /// In float32, decoded on the way.
     Decoded(Blocks<'a>),
     /// In integers.
@@ -99,6 +117,7 @@ impl Factor<'_> {
     fn size(&self) -> usize {
         match self {
             Factor::Packed(w) => w.outs() * w.ins(),
+            Factor::Tiled(w) => w.outs() * w.ins(),
             Factor::Decoded(w) | Factor::Integer(w) => w.outs() * w.ins(),
         }
     }
@@ -170,6 +189,7 @@ impl Cpu {
         assert_eq!(x.cols(), w.inputs, "features that go into {:?}", w.key);
         let factor = match matrix {
             Matrix::Packed(packed) => Factor::Packed(packed),
+            Matrix::Tiled(tiled) => Factor::Tiled(tiled),
             Matrix::Blocks(tensor) => {
                 let blocks = Blocks::new(tensor.format(), tensor.bytes(), tensor.rows(), tensor.cols());
                 let integer = self.precision != Precision::Exact
@@ -192,6 +212,11 @@ impl Cpu {
                 let tall = rows.div_ceil(tasks).next_multiple_of(ROWS_TOGETHER).clamp(1, TILE_ROWS);
                 let across = tasks.div_ceil(rows.div_ceil(tall).max(1)).min(w.panels().max(1));
                 tiles(out, tall, w.panels().div_ceil(across).max(1) * w.panel_width())
+            }
+            Factor::Tiled(w) => {
+                let tall = rows.div_ceil(tasks).next_multiple_of(Tiled::rows_together()).min(TILE_ROWS_ON_UNITS);
+                let across = tasks.div_ceil(rows.div_ceil(tall.max(1)).max(1)).min(w.panels().max(1));
+                tiles(out, tall.max(1), w.panels().div_ceil(across).max(1) * Tiled::panel_width())
             }
             Factor::Decoded(w) => {
                 let together = PANELS_TOGETHER * self.kernels.panel_width();
@@ -222,6 +247,10 @@ impl Cpu {
                 let panels = tile.cols.start / w.panel_width()..tile.cols.end.div_ceil(w.panel_width());
                 self.kernels.matmul(x.rows.slice_rows(tile.rows), w, panels, tile.window, &epilogue);
             }
+            Factor::Tiled(w) => TILE_SCRATCH.with_borrow_mut(|scratch| {
+                let panels = tile.cols.start / Tiled::panel_width()..tile.cols.end.div_ceil(Tiled::panel_width());
+                self.kernels.matmul_tiles(x.rows.slice_rows(tile.rows), w, panels, tile.window, &epilogue, scratch);
+            }),
             Factor::Decoded(w) => SCRATCH.with_borrow_mut(|scratch| {
                 self.kernels.matmul_blocks(x.rows, w, tile.cols, tile.window, &epilogue, scratch);
             }),
