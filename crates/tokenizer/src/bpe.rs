@@ -214,11 +214,23 @@ impl MergeList {
     ///
     /// # Errors
     /// One of the tokens of an earlier merge, or the two together, are not in the vocabulary.
-    pub(crate) fn push(&mut self, vocab: &Vocab, left: &str, right: &str) -> Result<(), String> {
-        for token in [left, right] {
-            self.text.extend_from_slice(token.as_bytes());
-            self.ends.push(self.text.len() as u32);
-        }
+    pub(crate) fn push(&mut self, vocab: &Vocab, left: &[u8], right: &[u8]) -> Result<(), String> {
+        self.token(left);
+        self.token(right);
+        self.look_up_many(vocab)
+    }
+
+    /// Adds a token: the left one of the next merge, or the right one.
+    pub(crate) fn token(&mut self, token: &[u8]) {
+        self.text.extend_from_slice(token);
+        self.ends.push(self.text.len() as u32);
+    }
+
+    /// Looks up what was added, if there is much of it; all merges are complete.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub(crate) fn look_up_many(&mut self, vocab: &Vocab) -> Result<(), String> {
         match self.ends.len() >= TOGETHER {
             true => self.look_up(vocab),
             false => Ok(()),

@@ -154,7 +154,7 @@ fn read_merges(vocab: &Vocab, path: &Path, text: &str) -> Result<MergeList, Toke
         };
         let pair = line.split_once(' ').filter(|(_, b)| !b.contains(' '));
         let (left, right) = pair.ok_or_else(|| invalid(format!("expected two tokens, got {line:?}")))?;
-        merges.push(vocab, left, right).map_err(invalid)?;
+        merges.push(vocab, left.as_bytes(), right.as_bytes()).map_err(invalid)?;
     }
     Ok(merges)
 }

@@ -206,7 +206,9 @@ impl GgufVocab {
             let at = merge.char_indices().skip(1).find(|&(_, c)| c == ' ').map(|(at, _)| at);
             let (left, right) = merge
                 .split_at(at.ok_or_else(|| format!("tokenizer.ggml.merges[{i}] is {merge:?}, expected two tokens"))?);
-            merges.push(&vocab, left, &right[1..]).map_err(|e| format!("tokenizer.ggml.merges: {e}"))?;
+            merges
+                .push(&vocab, left.as_bytes(), &right.as_bytes()[1..])
+                .map_err(|e| format!("tokenizer.ggml.merges: {e}"))?;
         }
         let parts = Parts {
             normalizer: words.nfc.then_some(Normalizer::Nfc),

@@ -37,6 +37,7 @@ mod normalize;
 mod open;
 mod pipeline;
 mod pretokenize;
+mod scan;
 mod sentencepiece;
 mod template;
 mod text;

@@ -84,7 +84,10 @@ pub(crate) fn open(path: &Path) -> Result<(Loaded, Source, TokenizerConfig), Tok
         "txt" if name == "merges.txt" => (files::byte_level(dir, &mut config)?, SourceKind::ByteLevelBpe),
         "txt" => (files::wordpiece(&file, &mut config)?, SourceKind::WordPiece),
         "json" if name == "vocab.json" => (files::byte_level(dir, &mut config)?, SourceKind::ByteLevelBpe),
-        _ => (json::load(&file, &read_bytes(&file)?, &config)?, SourceKind::TokenizerJson),
+        _ => {
+            let read = File::open(&file).map_err(|source| TokenizerError::Read { path: file.clone(), source })?;
+            (json::load(&file, read, || read_bytes(&file), &config)?, SourceKind::TokenizerJson)
+        }
     };
     Ok((loaded, Source { kind, path: file }, config))
 }
@@ -116,9 +119,14 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, TokenizerError> {
     let mut data = Vec::with_capacity(bytes.min(MAX_FILE_BYTES) as usize + 1);
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(fail)?;
     if data.len() as u64 > MAX_FILE_BYTES {
-        return Err(TokenizerError::TooLarge { path: path.to_owned(), bytes, limit: MAX_FILE_BYTES });
+        return Err(too_large(path));
     }
     Ok(data)
+}
+
+pub(crate) fn too_large(path: &Path) -> TokenizerError {
+    let bytes = path.metadata().map_or(MAX_FILE_BYTES + 1, |m| m.len());
+    TokenizerError::TooLarge { path: path.to_owned(), bytes, limit: MAX_FILE_BYTES }
 }
 
 pub(crate) fn read_text(path: &Path) -> Result<String, TokenizerError> {

@@ -42,7 +42,7 @@ impl Tokenizer {
     pub fn from_json(bytes: &[u8]) -> Result<Self, TokenizerError> {
         let path = PathBuf::from("tokenizer.json");
         let config = TokenizerConfig::default();
-        let parts = json::load(&path, bytes, &config)?;
+        let parts = json::load(&path, bytes, || Ok(bytes.to_vec()), &config)?;
         let source = Source { kind: SourceKind::TokenizerJson, path: PathBuf::new() };
         Ok(Self::from_parts(parts, source, config))
     }

@@ -100,6 +100,12 @@ impl Vocab {
     }
 }
 
+impl Default for Vocab {
+    fn default() -> Self {
+        Builder::default().build()
+    }
+}
+
 /// Tokens as they are read from a file.
 #[derive(Default)]
 pub(crate) struct Builder {
