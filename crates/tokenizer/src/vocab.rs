@@ -1,6 +1,6 @@
 //! Tokens by id and ids by token: all texts in one arena, found by an open-addressing table.
 //!
-//! A vocabulary of 262,144 words takes 2 MB of text, 1 MB of borders and 4 MB of table; as a hash map of owned strings
+//! A vocabulary of 262,144 words takes 2 MB of text, 1 MB of borders and 2 MB of table; as a hash map of owned strings
 //! and its reverse it took ten times as much and most of the time of loading.
 
 use std::hash::{BuildHasher, Hasher};
@@ -10,13 +10,14 @@ pub(crate) struct Vocab {
     bytes: Vec<u8>,
     /// Where the token of each id ends; it begins where the one before ends. Ids without token are empty.
     ends: Vec<u32>,
-    /// The upper half of a token's hash and its id; [`EMPTY`] where there is none. A power of two long.
-    table: Vec<u64>,
+    /// Ids in their low bits and parts of the hashes above; [`EMPTY`] where there is none. A power of two long.
+    table: Vec<u32>,
     seed: u64,
     one_to_one: bool,
 }
 
-const EMPTY: u64 = u64::MAX;
+/// No id is so large: a table has twice as many places as there are ids.
+const EMPTY: u32 = u32::MAX;
 /// An arena is no longer: its borders are 32 bits.
 const MAX_BYTES: usize = u32::MAX as usize;
 
@@ -37,18 +38,29 @@ impl Vocab {
         Ok(builder.build())
     }
 
+    /// What stands in the table for a token, without its id.
+    fn mark(&self, hash: u64) -> u32 {
+        (hash >> 32) as u32 & !(self.table.len() - 1) as u32
+    }
+
     /// The id of a token.
     pub(crate) fn get(&self, token: &[u8]) -> Option<u32> {
-        let hash = hash(token, self.seed);
+        self.find(token, hash(token, self.seed)).ok()
+    }
+
+    /// The id of a token, or the place in the table where it would be.
+    fn find(&self, token: &[u8], hash: u64) -> Result<u32, usize> {
         let mask = self.table.len() - 1;
+        let mark = self.mark(hash);
         let mut at = hash as usize & mask;
         loop {
             let entry = self.table[at];
             if entry == EMPTY {
-                return None;
+                return Err(at);
             }
-            if entry >> 32 == hash >> 32 && self.bytes(entry as u32) == token {
-                return Some(entry as u32);
+            let id = entry & mask as u32;
+            if entry ^ id == mark && self.bytes(id) == token {
+                return Ok(id);
             }
             at = (at + 1) & mask;
         }
@@ -60,14 +72,14 @@ impl Vocab {
         let mask = self.table.len() - 1;
         let token = |i: usize| &text[i.checked_sub(1).map_or(0, |before| ends[before]) as usize..ends[i] as usize];
         let hashes: Vec<u64> = (0..ends.len()).map(|i| hash(token(i), self.seed)).collect();
-        let entries: Vec<u64> = hashes.iter().map(|&hash| self.table[hash as usize & mask]).collect();
-        let found: Vec<&[u8]> =
-            entries.iter().map(|&entry| if entry == EMPTY { &[] } else { self.bytes(entry as u32) }).collect();
+        let entries: Vec<u32> = hashes.iter().map(|&hash| self.table[hash as usize & mask]).collect();
+        let found: Vec<&[u8]> = entries.iter().map(|&entry| self.bytes(entry & mask as u32)).collect();
+        let first: Vec<Option<u8>> = found.iter().map(|found| found.first().copied()).collect();
         ids.clear();
-        ids.extend(found.iter().zip(&entries).enumerate().map(|(i, (found, &entry))| match entry {
-            EMPTY => None,
-            _ if *found == token(i) => Some(entry as u32),
-            _ => self.get(token(i)),
+        ids.extend((0..ends.len()).map(|i| {
+            let (entry, token) = (entries[i], token(i));
+            let same = entry != EMPTY && first[i] == token.first().copied() && found[i] == token;
+            if same { Some(entry & mask as u32) } else { self.find(token, hashes[i]).ok() }
         }));
     }
 
@@ -186,7 +198,6 @@ impl Builder {
         ends.shrink_to_fit();
         let table = vec![EMPTY; (ends.len() * 2).next_power_of_two().max(2)];
         let mut vocab = Vocab { bytes, ends, table, seed: random(), one_to_one: true };
-        let mask = vocab.table.len() - 1;
         for id in 0..vocab.ends.len() as u32 {
             let token = vocab.bytes(id);
             if token.is_empty() {
@@ -194,19 +205,19 @@ impl Builder {
                 continue;
             }
             let hash = hash(token, vocab.seed);
-            let mut at = hash as usize & mask;
-            loop {
-                let entry = vocab.table[at];
-                if entry == EMPTY {
-                    break;
-                }
-                if entry >> 32 == hash >> 32 && vocab.bytes(entry as u32) == token {
+            match vocab.find(token, hash) {
+                Err(free) => vocab.table[free] = vocab.mark(hash) | id,
+                // The last of equal tokens is found.
+                Ok(earlier) => {
                     vocab.one_to_one = false;
-                    break;
+                    let mask = vocab.table.len() - 1;
+                    let mut at = hash as usize & mask;
+                    while vocab.table[at] != vocab.mark(hash) | earlier {
+                        at = (at + 1) & mask;
+                    }
+                    vocab.table[at] = vocab.mark(hash) | id;
                 }
-                at = (at + 1) & mask;
             }
-            vocab.table[at] = hash >> 32 << 32 | u64::from(id);
         }
         vocab
     }
@@ -262,6 +273,9 @@ mod tests {
         vocab.get_all(&text, &ends, &mut ids);
         assert!(ids.iter().copied().eq((0..5000).map(Some).chain([None, None])));
         assert_eq!((vocab.get(b""), vocab.get(b"y"), vocab.text(5000)), (None, None, None));
+        assert!(vocab.is_one_to_one());
+        let twice = Vocab::new(["a", "b", "a", ""]).unwrap();
+        assert_eq!((twice.get(b"a"), twice.text(0), twice.is_one_to_one()), (Some(2), Some("a"), false));
     }
 
     #[test]
