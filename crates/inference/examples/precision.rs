@@ -58,8 +58,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (best, second) = best_two(&a);
         steps.push((best == best_two(&b).0, f64::from(a[best] - a[second])));
     }
-    let agree = |steps: &[(bool, f64)]| format!("{} of {}", steps.iter().filter(|(same, _)| *same).count(), steps.len());
-    println!("largest difference {worst:.3}, rms {:.4}, over {count} logits", (squares / f64::from(count as u32)).sqrt());
+    let agree =
+        |steps: &[(bool, f64)]| format!("{} of {}", steps.iter().filter(|(same, _)| *same).count(), steps.len());
+    println!(
+        "largest difference {worst:.3}, rms {:.4}, over {count} logits",
+        (squares / f64::from(count as u32)).sqrt()
+    );
     println!("greedy choices that agree: {}", agree(&steps));
     steps.retain(|(_, margin)| *margin > 2.0 * worst);
     println!("of those that lead by more than twice the largest difference: {}", agree(&steps));

@@ -159,6 +159,33 @@ fn several_completions_of_a_prompt_share_its_pages() {
 }
 
 #[test]
+fn a_cancelled_sequence_holds_nothing_wherever_it_was() {
+    for model in KINDS.map(tiny) {
+        for reuse in [false, true] {
+            let options = EngineOptions { parallel: 2, step_tokens: 24, reuse, ..exact() };
+            let mut engine = model.engine(options);
+            let [first, second, third] = [1, 2, 3].map(|seed| add(&mut engine, &model.ids(60, seed), 20));
+            engine.step().expect("a step");
+            let state = |engine: &Engine| {
+                let totals = engine.totals();
+                (totals.running, totals.waiting, totals.pages_used > 0)
+            };
+            assert_eq!(state(&engine), (2, 1, true));
+            assert_eq!(engine.cancel(third).map(|counts| counts.prompt), Some(60), "in the queue");
+            assert_eq!(state(&engine), (2, 0, true));
+            engine.cancel(second).expect("in the middle of its prompt");
+            assert_eq!(state(&engine), (1, 0, true));
+            while engine.step().expect("a step").is_empty() {}
+            let counts = engine.cancel(first).expect("in the middle of its text");
+            assert!(counts.generated > 0);
+            assert_eq!(state(&engine), (0, 0, false), "{}", model.name);
+            assert_eq!(engine.totals().pages_cached > 0, reuse);
+            assert!(engine.is_idle() && engine.cancel(first).is_none());
+        }
+    }
+}
+
+#[test]
 fn without_reuse_nothing_stays() {
     let model = tiny("qwen3_5_hybrid");
     let mut engine = model.engine(EngineOptions { reuse: false, ..exact() });
