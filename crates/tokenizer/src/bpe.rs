@@ -25,7 +25,12 @@ enum Letters {
     /// The bytes of a word, each with its token.
     Bytes(Box<[u32; 256]>),
     /// Its characters; those that are no token are spelled by the tokens of their bytes, where these exist.
-    Chars { bytes: Option<Box<[u32; 256]>>, borders: Option<Borders> },
+    Chars {
+        /// Tokens of ASCII characters, which need no look-up.
+        ascii: Box<[u32; 128]>,
+        bytes: Option<Box<[u32; 256]>>,
+        borders: Option<Borders>,
+    },
 }
 
 const NONE: u32 = u32::MAX;
@@ -63,7 +68,13 @@ impl Bpe {
             for &id in bytes.iter().flat_map(|b| b.iter()).chain(&unknown).filter(|&&id| id != NONE) {
                 stand_in[id as usize] = true;
             }
-            Letters::Chars { bytes, borders: (apart && !merges.involve(&stand_in)).then(|| Borders::new(&vocab)) }
+            let mut ascii = Box::new([NONE; 128]);
+            (0..128u8).for_each(|c| ascii[usize::from(c)] = vocab.get(&[c]).unwrap_or(NONE));
+            Letters::Chars {
+                ascii,
+                bytes,
+                borders: (apart && !merges.involve(&stand_in)).then(|| Borders::new(&vocab)),
+            }
         };
         let (ignore_merges, fuse_unknown) = (options.ignore_merges, options.fuse_unknown);
         Ok(Self { vocab, merges: merges.build(), ignore_merges, unknown, fuse_unknown, letters })
@@ -104,11 +115,12 @@ impl Bpe {
                         }
                     }
                 }
-                Letters::Chars { bytes, .. } => {
+                Letters::Chars { ascii, bytes, .. } => {
                     let mut buffer = [0; 4];
                     for c in word.text.chars() {
+                        let known = ascii.get(c as usize).filter(|&&id| id != NONE).copied();
                         let c = c.encode_utf8(&mut buffer).as_bytes();
-                        if let Some(id) = self.vocab.get(c) {
+                        if let Some(id) = known.or_else(|| self.vocab.get(c)) {
                             flush(parts, 0, &mut unknown);
                             parts.push(id, c.len());
                             continue;

@@ -71,7 +71,7 @@ struct Place {
     count: u32,
 }
 
-const PLACES_LOG2: u32 = 14;
+const PLACES_LOG2: u32 = 15;
 const LONGEST_WORD: usize = 31;
 const LONGEST_IDS: usize = 7;
 

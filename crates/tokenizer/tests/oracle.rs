@@ -107,14 +107,14 @@ fn texts(file: &Value, share: usize) -> Vec<String> {
 
 /// A variant of a kind.
 fn check(name: &str, file: &Value) {
-    check_with(name, file, 10);
+    check_with(name, file, 10, "lattice");
 }
 
-/// Every text, with and without offsets and special tokens; and that `tokenizers` had no part in it.
-fn check_with(name: &str, file: &Value, share: usize) {
+/// Every text, with and without offsets and special tokens; and whose engine it was.
+fn check_with(name: &str, file: &Value, share: usize, engine: &str) {
     let bytes = file.to_string().into_bytes();
     let ours = Tokenizer::from_json(&bytes).unwrap();
-    assert!(format!("{ours:?}").contains("engine: \"lattice\""), "{name} is not covered");
+    assert!(format!("{ours:?}").contains(&format!("engine: \"{engine}\"")), "{name}: {ours:?}");
     let mut theirs = tokenizers::Tokenizer::from_bytes(&bytes).unwrap();
     theirs.with_truncation(None).unwrap().with_padding(None);
     let mut report = Vec::new();
@@ -155,7 +155,7 @@ fn check_with(name: &str, file: &Value, share: usize) {
 #[test]
 fn small_tokenizers_of_every_kind() {
     for name in ["wordpiece", "byte_bpe", "spm_bpe", "spm_unigram"] {
-        check_with(name, &small(name), 1);
+        check_with(name, &small(name), 1, "lattice");
     }
 }
 
@@ -282,13 +282,24 @@ fn unknown_characters_are_fused_or_not_and_spelled_where_bytes_are_known() {
 }
 
 #[test]
+fn what_is_not_covered_runs_through_the_tokenizers_crate() {
+    let mut words = small("wordpiece");
+    words["pre_tokenizer"] = json!({"type": "Whitespace"});
+    let mut marked = small("spm_bpe");
+    marked["model"]["end_of_word_suffix"] = "</w>".into();
+    for (name, file) in [("words by an expression", words), ("marks at the ends of words", marked)] {
+        check_with(name, &file, 20, "tokenizers");
+    }
+}
+
+#[test]
 fn real_tokenizers() {
     let files = std::env::var_os("LATTICE_TOKENIZER_FILES").map(PathBuf::from);
     let files = files.unwrap_or_else(|| root().join("../t/files"));
     for name in ["minilm", "qwen3", "gemma3", "llama3"] {
         let path = files.join(name).join("tokenizer.json");
         match path.is_file() {
-            true => check_with(name, &read(&path), 1),
+            true => check_with(name, &read(&path), 1, "lattice"),
             false => eprintln!("skipped: {} is not there", path.display()),
         }
     }
