@@ -91,6 +91,7 @@ impl GrammarError {
     pub fn keyword(&self) -> Option<&str> {
         match self {
             GrammarError::Schema { keyword, .. } => Some(keyword),
+            GrammarError::TooLarge { kind: "pattern", .. } => Some("pattern"),
             _ => None,
         }
     }

@@ -22,6 +22,8 @@
 mod compiler;
 mod constraint;
 mod error;
+mod gbnf;
+mod limits;
 mod matcher;
 mod schema;
 mod spec;
@@ -31,6 +33,6 @@ pub use compiler::Compiler;
 pub use constraint::Constraint;
 pub use error::GrammarError;
 pub use matcher::Matcher;
-pub use schema::{KEYWORDS, Keyword, Support};
+pub use schema::{KEYWORDS, Keyword, Support, in_schema_order};
 pub use spec::GrammarSpec;
 pub use vocabulary::{Bytes, Vocabulary};

@@ -1,14 +1,21 @@
 //! Where does a `$ref` of a schema lead? Only places of the same document: nothing is fetched.
 
 use serde_json::{Map, Value};
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 /// Deepest nesting of a schema, and of the schemas that it refers to one through another.
-pub(super) const MAX_DEPTH: usize = 400;
+pub(crate) const MAX_DEPTH: usize = 400;
 
 /// A schema document with the names that its parts give themselves.
 pub(super) struct Document<'a> {
     root: &'a Value,
+    /// Made when a reference needs it: most lead from the root.
+    index: OnceCell<Index<'a>>,
+}
+
+#[derive(Default)]
+struct Index<'a> {
     /// Base addresses of embedded resources and anchors, each with its JSON pointer.
     named: HashMap<String, String>,
     /// How often each `$dynamicAnchor` occurs.
@@ -26,9 +33,15 @@ pub(super) struct Place<'a> {
 
 impl<'a> Document<'a> {
     pub(super) fn new(root: &'a Value) -> Document<'a> {
-        let mut document = Document { root, named: HashMap::new(), dynamic: HashMap::new() };
-        document.index(root, String::new(), String::new(), MAX_DEPTH);
-        document
+        Document { root, index: OnceCell::new() }
+    }
+
+    fn index(&self) -> &Index<'a> {
+        self.index.get_or_init(|| {
+            let mut index = Index::default();
+            index.add(self.root, String::new(), String::new(), MAX_DEPTH);
+            index
+        })
     }
 
     pub(super) fn root(&self) -> Place<'a> {
@@ -40,13 +53,15 @@ impl<'a> Document<'a> {
         let address = join(&from.base, reference);
         let (base, fragment) = address.split_once('#').unwrap_or((&address, ""));
         let fragment = percent_decoded(fragment);
-        let resource = match self.named.get(base) {
-            Some(pointer) => pointer.clone(),
-            None if base.is_empty() => String::new(),
-            None => return Err(format!("{reference:?} leads out of the document, and nothing is fetched")),
+        let resource = match base.is_empty() || base == self.root().base {
+            true => "",
+            false => match self.index().named.get(base) {
+                Some(pointer) => pointer,
+                None => return Err(format!("{reference:?} leads out of the document, and nothing is fetched")),
+            },
         };
         if !fragment.is_empty() && !fragment.starts_with('/') {
-            let anchor = self.named.get(&format!("{base}#{fragment}"));
+            let anchor = self.index().named.get(&format!("{base}#{fragment}"));
             let pointer = anchor.ok_or_else(|| format!("{reference:?} leads nowhere: no $anchor is named so"))?;
             return self.at(pointer, base).ok_or_else(|| format!("{reference:?} leads nowhere"));
         }
@@ -57,15 +72,17 @@ impl<'a> Document<'a> {
 
     /// Whether a `$dynamicAnchor` occurs once, so that a reference to it is a plain one.
     pub(super) fn is_plain_anchor(&self, name: &str) -> bool {
-        self.dynamic.get(name).is_none_or(|&count| count == 1)
+        self.index().dynamic.get(name).is_none_or(|&count| count == 1)
     }
 
     fn at(&self, pointer: &str, base: &str) -> Option<Place<'a>> {
         let value = self.root.pointer(pointer)?;
         Some(Place { value, pointer: pointer.to_owned(), base: base_of(value, base) })
     }
+}
 
-    fn index(&mut self, value: &'a Value, pointer: String, base: String, depth: usize) {
+impl<'a> Index<'a> {
+    fn add(&mut self, value: &'a Value, pointer: String, base: String, depth: usize) {
         if depth == 0 {
             return; // refused when it is walked
         }
@@ -86,13 +103,13 @@ impl<'a> Document<'a> {
                 for (key, inner) in map {
                     // Data, not schemas.
                     if !matches!(key.as_str(), "enum" | "const" | "default" | "examples") {
-                        self.index(inner, child(&pointer, key), base.clone(), depth - 1);
+                        self.add(inner, child(&pointer, key), base.clone(), depth - 1);
                     }
                 }
             }
             Value::Array(items) => {
                 for (i, inner) in items.iter().enumerate() {
-                    self.index(inner, format!("{pointer}/{i}"), base.clone(), depth - 1);
+                    self.add(inner, format!("{pointer}/{i}"), base.clone(), depth - 1);
                 }
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! Which strings does a `format` allow?
 
 use super::document::Place;
-use super::rewrite::short;
+use super::values::short;
 use crate::error::GrammarError;
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(super) fn of(place: &Place, value: &Value) -> Result<Format, GrammarError> {
         "iri-reference" => whole(&references(WIDE)),
         "uri-template" => whole(&templates()),
         "int32" => Ok(Format::Numbers(bounds(i32::MIN.into(), i32::MAX.into()))),
-        "int64" => Ok(Format::Numbers(bounds(i64::MIN.into(), i64::MAX.into()))),
+        "int64" => Ok(Format::Numbers(bounds(i64::MIN, i64::MAX))),
         _ if KNOWN.contains(&name) => Ok(Format::Known),
         _ if ANNOTATIONS.contains(&name) => Ok(Format::Anything),
         _ => refuse(format!("{name:?} is not built; give a pattern")),

@@ -41,7 +41,7 @@ pub const KEYWORDS: &[Keyword] = &[
     row("patternProperties", Exact, "refused where a key could match two patterns"),
     row("minProperties", Rewritten, "refused above 1 unless the keys that count are named and few"),
     row("maxProperties", Rewritten, "refused unless the keys that count are required, or named and few"),
-    row("propertyNames", Rewritten, "`pattern`, `enum`, `const`, lengths; refused otherwise"),
+    row("propertyNames", Rewritten, "one of `pattern`, `enum`, `const`, lengths; refused otherwise"),
     row("dependencies", Rewritten, ""),
     row("dependentRequired", Rewritten, ""),
     row("dependentSchemas", Rewritten, ""),

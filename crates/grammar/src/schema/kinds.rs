@@ -1,6 +1,6 @@
 //! Sets of JSON's types, whole numbers apart from others.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A set of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,4 +109,14 @@ impl Kinds {
         }
         Some(if names.len() == 1 { json!(names[0]) } else { json!(names) })
     }
+}
+
+/// Values of other types, or these.
+pub(super) fn not_or(out: &Map<String, Value>, kind: Kinds, mut ways: Vec<Value>) -> Value {
+    let own = out.get("type").and_then(Kinds::of_keyword).unwrap_or(Kinds::ALL);
+    let others = own.without(kind);
+    if !others.is_empty() {
+        ways.insert(0, json!({"type": others.keyword().expect("numbers are in it whole or not at all")}));
+    }
+    json!({"anyOf": ways})
 }

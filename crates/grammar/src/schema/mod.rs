@@ -5,6 +5,8 @@
 //! names the keyword. `oneOf` becomes `anyOf` where its branches exclude each other ([`reason`]) or can be made to
 //! ([`negate`]).
 
+mod arrays;
+mod combine;
 mod document;
 mod ecma;
 mod formats;
@@ -12,10 +14,14 @@ mod keywords;
 mod kinds;
 mod negate;
 mod objects;
+mod order;
 mod productive;
 mod reason;
 mod rewrite;
 mod strings;
+mod values;
 
+pub(crate) use document::MAX_DEPTH;
 pub use keywords::{KEYWORDS, Keyword, Support};
-pub(crate) use rewrite::narrow;
+pub use order::in_schema_order;
+pub(crate) use rewrite::{DEPTH, narrow};

@@ -27,8 +27,8 @@ fn at(schema: &Value, within: Kinds, reason: &Reason, depth: usize) -> Result<Va
         Value::Object(map) => map,
         _ => return Ok(Value::Bool(false)),
     };
-    if depth > MAX_DEPTH {
-        return unsayable("$ref", "its complement is nested too deeply");
+    if depth > MAX_DEPTH || reason.budget.look().is_none() {
+        return unsayable("$ref", "its complement is nested too deeply, or too large");
     }
     let own = map.get("type").and_then(Kinds::of_keyword).unwrap_or(Kinds::ALL);
     let mut ways = Vec::new();

@@ -1,9 +1,9 @@
 //! Keywords about an object's keys, said with properties that are allowed or not.
 
 use super::document::Place;
-use super::kinds::Kinds;
-use super::rewrite::not_or;
+use super::kinds::{Kinds, not_or};
 use super::strings;
+use super::values::refuse;
 use crate::error::GrammarError;
 use serde_json::{Map, Value, json};
 
@@ -13,10 +13,6 @@ type Out = Map<String, Value>;
 const MAX_CHOICES: usize = 6;
 /// Most named keys of which at least one is said.
 const MAX_NAMED: usize = 64;
-
-fn refuse<T>(place: &Place, keyword: &str, reason: impl Into<String>) -> Result<T, GrammarError> {
-    Err(GrammarError::Schema { keyword: keyword.into(), pointer: place.pointer.clone(), reason: reason.into() })
-}
 
 /// `propertyNames` as `patternProperties`: a key that matches none of the patterns of its schema is not allowed.
 pub(super) fn names(place: &Place, schema: &Value) -> Result<Option<Value>, GrammarError> {
@@ -53,6 +49,10 @@ pub(super) fn names(place: &Place, schema: &Value) -> Result<Option<Value>, Gram
     if least > 0 || most.is_some() {
         let most = most.map(|n| n.to_string()).unwrap_or_default();
         parts.push(allow(format!("^(?s:.{{{least},{most}}})$")));
+    }
+    let patterns = parts.iter().filter(|part| part.get("patternProperties").is_some()).count();
+    if patterns > 1 || parts.iter().any(|part| part.get("allOf").is_some()) {
+        return refuse(place, "propertyNames", "several constraints on names are not built; give one pattern");
     }
     Ok(match parts.len() {
         0 => None,

@@ -6,7 +6,7 @@ use crate::error::GrammarError;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Puts `false` in the place of definitions that no finite value fits.
+/// Puts `false` in the place of references to definitions that no finite value fits, and takes those out.
 ///
 /// # Errors
 /// [`GrammarError::Unsatisfiable`] if the root is one.
@@ -28,12 +28,29 @@ pub(super) fn prune(root: &mut Value, definitions: &mut Map<String, Value>) -> R
             reason: "what it requires contradicts itself, or has no end".into(),
         });
     }
-    for (name, schema) in definitions.iter_mut() {
-        if !fitting.contains(name) {
-            *schema = json!(false);
-        }
+    if fitting.len() < definitions.len() {
+        definitions.retain(|name, _| fitting.contains(name));
+        definitions.values_mut().chain([root]).for_each(|schema| cut(schema, &fitting));
     }
     Ok(())
+}
+
+/// Puts `false` in the place of references to other definitions than the `fitting` ones.
+fn cut(schema: &mut Value, fitting: &BTreeSet<String>) {
+    match schema {
+        Value::Array(parts) => parts.iter_mut().for_each(|part| cut(part, fitting)),
+        Value::Object(map) => {
+            let name = map.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix("#/$defs/"));
+            if name.is_some_and(|name| !fitting.contains(name)) {
+                *schema = json!(false);
+                return;
+            }
+            // What stands in these is data.
+            let schemas = map.iter_mut().filter(|(keyword, _)| !matches!(keyword.as_str(), "enum" | "const"));
+            schemas.for_each(|(_, part)| cut(part, fitting));
+        }
+        _ => {}
+    }
 }
 
 /// Whether a finite value may fit, given the definitions that are known to be fitted by one.
@@ -79,8 +96,9 @@ mod tests {
         let mut definitions = Map::from_iter([("r0".to_owned(), node.clone())]);
         assert!(prune(&mut json!({"$ref": "#/$defs/r0"}), &mut definitions).is_err());
         let mut definitions = Map::from_iter([("r0".to_owned(), node)]);
-        prune(&mut json!({"anyOf": [{"$ref": "#/$defs/r0"}, {"type": "null"}]}), &mut definitions).unwrap();
-        assert_eq!(definitions["r0"], json!(false));
+        let mut either = json!({"anyOf": [{"$ref": "#/$defs/r0"}, {"type": "null"}]});
+        prune(&mut either, &mut definitions).unwrap();
+        assert_eq!((either, definitions.len()), (json!({"anyOf": [false, {"type": "null"}]}), 0));
         let list = json!({"type": "array", "items": {"$ref": "#/$defs/r0"}});
         let mut definitions = Map::from_iter([("r0".to_owned(), list.clone())]);
         prune(&mut json!({"$ref": "#/$defs/r0"}), &mut definitions).unwrap();

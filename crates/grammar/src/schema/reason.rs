@@ -4,9 +4,10 @@
 //! each type that is left something contradicts. All answers err on one side: "certain" is certain.
 
 use super::kinds::Kinds;
-use super::strings;
+use super::strings::{self, Matching};
 use serde_json::{Map, Value};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 
 /// Keyword maps that hold together.
 type Together<'a> = Vec<&'a Map<String, Value>>;
@@ -16,17 +17,18 @@ const MAX_ALTERNATIVES: usize = 256;
 /// Deepest nesting that is looked at.
 const MAX_DEPTH: usize = 12;
 /// What reasoning over a document may cost.
-#[derive(Debug)]
 pub(super) struct Budget {
     /// Schemas that are looked at.
     schemas: Cell<usize>,
     /// Regular expressions that are looked at.
     expressions: Cell<usize>,
+    /// Patterns that texts were matched with.
+    known: RefCell<HashMap<String, Option<Matching>>>,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { schemas: Cell::new(300_000), expressions: Cell::new(500) }
+        Budget { schemas: Cell::new(300_000), expressions: Cell::new(500), known: RefCell::default() }
     }
 }
 
@@ -34,6 +36,11 @@ impl Budget {
     fn spend(cell: &Cell<usize>) -> Option<()> {
         cell.set(cell.get().checked_sub(1)?);
         Some(())
+    }
+
+    /// Takes note of a schema that is looked at; none if there were too many.
+    pub(super) fn look(&self) -> Option<()> {
+        Budget::spend(&self.schemas)
     }
 
     /// The schemas that a map has for a key; those that may hold, and no more, where a pattern cannot be told.
@@ -55,8 +62,12 @@ impl Budget {
     }
 
     fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
-        Budget::spend(&self.expressions)?;
-        strings::matches(strings::pattern(pattern), text)
+        let mut known = self.known.borrow_mut();
+        if !known.contains_key(pattern) {
+            Budget::spend(&self.expressions)?;
+            known.insert(pattern.to_owned(), Matching::new(strings::pattern(pattern)));
+        }
+        Some(known.get_mut(pattern)?.as_mut()?.fits(text))
     }
 
     fn no_string(&self, together: &Together) -> bool {
@@ -79,7 +90,7 @@ impl Budget {
 /// Reasons over schemas whose references lead into `definitions`.
 pub(super) struct Reason<'a> {
     definitions: &'a Map<String, Value>,
-    budget: &'a Budget,
+    pub(super) budget: &'a Budget,
 }
 
 impl<'a> Reason<'a> {
@@ -110,7 +121,7 @@ impl<'a> Reason<'a> {
         let mut ways: Vec<Together> = vec![Vec::new()];
         for schema in schemas {
             let Some(more) = self.open(schema, depth) else { continue };
-            let Some(product) = product(&ways, &more) else { continue };
+            let Some(product) = self.product(&ways, &more) else { continue };
             ways = product;
         }
         ways.iter().all(|together| self.contradicts(together, depth))
@@ -118,7 +129,7 @@ impl<'a> Reason<'a> {
 
     /// The alternatives of a schema; none if there are too many, or it is not made yet.
     fn open(&self, schema: &'a Value, depth: usize) -> Option<Vec<Together<'a>>> {
-        Budget::spend(&self.budget.schemas)?;
+        self.budget.look()?;
         if depth > MAX_DEPTH {
             return None;
         }
@@ -132,12 +143,12 @@ impl<'a> Reason<'a> {
         if map.contains_key("$ref") {
             // A part that is not known allows anything.
             if let Some(more) = self.target(map).and_then(|target| self.open(target, depth + 1)) {
-                ways = product(&ways, &more)?;
+                ways = self.product(&ways, &more)?;
             }
         }
         for part in list(map, "allOf") {
             if let Some(more) = self.open(part, depth + 1) {
-                ways = product(&ways, &more)?;
+                ways = self.product(&ways, &more)?;
             }
         }
         if map.contains_key("anyOf") {
@@ -148,9 +159,21 @@ impl<'a> Reason<'a> {
                     return None;
                 }
             }
-            ways = product(&ways, &either)?;
+            ways = self.product(&ways, &either)?;
         }
         Some(ways)
+    }
+
+    /// Each of the left ways with each of the right ones; none if they are too many.
+    fn product(&self, left: &[Together<'a>], right: &[Together<'a>]) -> Option<Vec<Together<'a>>> {
+        if left.len() * right.len() > MAX_ALTERNATIVES {
+            return None;
+        }
+        let both = |(a, b): (&Together<'a>, &Together<'a>)| {
+            self.budget.look()?;
+            Some(a.iter().chain(b).copied().collect())
+        };
+        left.iter().flat_map(|a| right.iter().map(move |b| (a, b))).map(both).collect()
     }
 
     fn contradicts(&self, together: &Together<'a>, depth: usize) -> bool {
@@ -203,7 +226,7 @@ impl<'a> Reason<'a> {
 
     /// Whether it is certain that a value does not fit a schema.
     fn refutes(&self, schema: &'a Value, value: &Value, depth: usize) -> bool {
-        if depth > MAX_DEPTH || Budget::spend(&self.budget.schemas).is_none() {
+        if depth > MAX_DEPTH || self.budget.look().is_none() {
             return false;
         }
         let map = match schema {
@@ -292,14 +315,6 @@ fn no_number(together: &Together, whole: bool) -> bool {
         return least > most;
     }
     from > to || after >= to || from >= before || after >= before
-}
-
-fn product<'a>(left: &[Together<'a>], right: &[Together<'a>]) -> Option<Vec<Together<'a>>> {
-    if left.len() * right.len() > MAX_ALTERNATIVES {
-        return None;
-    }
-    let both = |(a, b): (&Together<'a>, &Together<'a>)| a.iter().chain(b).copied().collect();
-    Some(left.iter().flat_map(|a| right.iter().map(move |b| (a, b))).map(both).collect())
 }
 
 pub(super) fn list<'a>(map: &'a Map<String, Value>, key: &str) -> &'a [Value] {

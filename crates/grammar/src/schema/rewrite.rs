@@ -1,36 +1,45 @@
 //! The walk over a schema that says it in fewer keywords.
 
+use super::arrays;
 use super::document::{Document, MAX_DEPTH, Place};
 use super::ecma;
 use super::formats::{self, Format};
-use super::kinds::Kinds;
-use super::negate::negate;
+use super::kinds::{Kinds, not_or};
 use super::objects;
 use super::productive;
-use super::reason::{Budget, Reason, same};
+use super::reason::Budget;
 use super::strings;
+use super::values::{Result, array, count, finite, object, refuse, short, strings_of, too_large};
 use crate::error::GrammarError;
+use crate::limits;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 /// Most schemas in a document, counted as often as they are said.
 const MAX_SCHEMAS: usize = 20_000;
-/// Most keys of one object.
-const MAX_PROPERTIES: usize = 4_096;
+/// Most keys of one object, or the root of the sum of squares for several.
+const MAX_PROPERTIES: usize = 1_500;
 /// Most values of one `enum`.
 const MAX_VALUES: usize = 20_000;
 /// Most bytes of all patterns.
 const MAX_PATTERNS: usize = 64 << 10;
 /// Longest array in which `contains` is said.
 const MAX_CONTAINS: u64 = 8;
-/// Most arrays that a `uniqueItems` stands for.
-const MAX_UNIQUE: usize = 2_000;
+/// What is measured where a schema is too deep.
+pub(crate) const DEPTH: &str = "its depth";
 
-type Out = Map<String, Value>;
-type Result<T> = std::result::Result<T, GrammarError>;
+pub(super) type Out = Map<String, Value>;
 
-/// Says a schema in the keywords that the parser knows.
-pub(crate) fn narrow(schema: &Value) -> Result<Value> {
+/// A schema in the keywords that the parser knows.
+pub(crate) struct Narrow {
+    pub(crate) schema: Value,
+    /// The most keys of an object, or parts of a list.
+    pub(crate) widest: usize,
+}
+
+/// Says a schema in the keywords that the parser knows. Schemas deeper than `depth` are refused: the stack of a thread is
+/// finite.
+pub(crate) fn narrow(schema: &Value, depth: usize) -> Result<Narrow> {
     let document = Document::new(schema);
     let mut walk = Walk {
         document: &document,
@@ -39,13 +48,16 @@ pub(crate) fn narrow(schema: &Value) -> Result<Value> {
         owner: None,
         edges: Vec::new(),
         depth: 0,
+        limit: depth.min(MAX_DEPTH),
+        widest: 0,
+        squares: 0,
         schemas: 0,
         patterns: 0,
         budget: Budget::default(),
     };
     let mut root = walk.schema(&document.root())?;
     walk.check_circles()?;
-    let mut definitions = walk.definitions;
+    let (mut definitions, widest) = (walk.definitions, walk.widest);
     productive::prune(&mut root, &mut definitions)?;
     match &mut root {
         Value::Object(map) if !definitions.is_empty() => {
@@ -53,39 +65,39 @@ pub(crate) fn narrow(schema: &Value) -> Result<Value> {
         }
         _ => {}
     }
-    Ok(root)
+    Ok(Narrow { schema: root, widest })
 }
 
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     document: &'a Document<'a>,
     /// Of the schemas that are referred to, by pointer.
     names: HashMap<String, String>,
-    definitions: Out,
+    pub(super) definitions: Out,
     /// The definition whose own value is at hand, not a part of it.
     owner: Option<String>,
     /// References from a definition's own value to another one.
     edges: Vec<(String, String, String)>,
     depth: usize,
+    /// The deepest that may be.
+    limit: usize,
+    widest: usize,
+    /// Squares of the numbers of keys.
+    squares: usize,
     schemas: usize,
     /// Bytes of patterns.
     patterns: usize,
-    budget: Budget,
-}
-
-/// A keyword that is wrong or not built.
-fn refuse<T>(place: &Place, keyword: &str, reason: impl Into<String>) -> Result<T> {
-    Err(GrammarError::Schema { keyword: keyword.into(), pointer: place.pointer.clone(), reason: reason.into() })
+    pub(super) budget: Budget,
 }
 
 impl<'a> Walk<'a> {
-    fn schema(&mut self, place: &Place<'a>) -> Result<Value> {
+    pub(super) fn schema(&mut self, place: &Place<'a>) -> Result<Value> {
         self.schemas += 1;
         if self.schemas > MAX_SCHEMAS {
             return too_large("its number of schemas", self.schemas, MAX_SCHEMAS);
         }
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return too_large("its depth", self.depth, MAX_DEPTH);
+        if self.depth > self.limit {
+            return too_large(DEPTH, self.depth, self.limit);
         }
         let out = match place.value {
             Value::Bool(fits) => Ok(Value::Bool(*fits)),
@@ -148,7 +160,10 @@ impl<'a> Walk<'a> {
             "const" => drop(out.insert(keyword.into(), value.clone())),
             "properties" | "patternProperties" => {
                 let schemas = object(place, keyword, value)?;
-                if schemas.len() > MAX_PROPERTIES {
+                self.widest = self.widest.max(schemas.len());
+                // The parser's work grows so.
+                self.squares += schemas.len().pow(2);
+                if self.squares > MAX_PROPERTIES.pow(2) {
                     return too_large("an object's number of properties", schemas.len(), MAX_PROPERTIES);
                 }
                 let mut parts = Out::new();
@@ -276,9 +291,7 @@ impl<'a> Walk<'a> {
             more.push(self.complement(place, "not", &inner, out)?);
         }
         if let Some(value) = map.get("if") {
-            if let Some(way) = self.condition(place, map, value, out)? {
-                more.push(way);
-            }
+            more.extend(self.condition(place, map, value, out)?);
         }
         for keyword in ["dependencies", "dependentRequired", "dependentSchemas"] {
             if let Some(value) = map.get(keyword) {
@@ -292,119 +305,25 @@ impl<'a> Walk<'a> {
                     };
                     let absent = json!({"type": "object", "properties": {key: false}});
                     let present = json!({"allOf": [{"type": "object", "required": [key]}, needed]});
-                    more.push(not_objects_or(out, vec![absent, present]));
+                    more.push(not_or(out, Kinds::OBJECT, vec![absent, present]));
                 }
             }
         }
         if let Some(value) = map.get("propertyNames") {
             let names = self.schema(&place.child("propertyNames", value))?;
-            if let Some(part) = objects::names(place, &names)? {
-                more.push(part);
-            }
+            more.extend(objects::names(place, &names)?);
         }
         if let Some(value) = map.get("unevaluatedProperties") {
-            if let Some(part) = self.unevaluated(place, map, value, out)? {
-                more.push(part);
-            }
+            more.extend(self.unevaluated(place, map, value, out)?);
         }
-        if let Some(part) = objects::count(place, out)? {
-            more.push(part);
-        }
+        more.extend(objects::count(place, out)?);
         if let Some(value) = map.get("contains") {
-            if let Some(part) = self.contains(place, map, value, out)? {
-                more.push(part);
-            }
+            more.extend(self.contains(place, map, value, out)?);
         }
         if map.get("uniqueItems") == Some(&json!(true)) {
-            if let Some(part) = unique(place, out)? {
-                more.push(part);
-            }
+            more.extend(arrays::unique(place, out)?);
         }
         Ok(())
-    }
-
-    fn one_of(&mut self, place: &Place<'a>, value: &'a Value, around: &Out) -> Result<Vec<Value>> {
-        let branches = self.schemas(&place.child("oneOf", value), "oneOf", value)?;
-        if branches.is_empty() {
-            return refuse(place, "oneOf", "expected at least one schema");
-        }
-        let mut context = around.clone();
-        context.remove("anyOf");
-        let context = Value::Object(context);
-        let reason = Reason::new(&self.definitions, &self.budget);
-        let mut made = Vec::with_capacity(branches.len());
-        for (i, branch) in branches.iter().enumerate() {
-            let mut parts = vec![branch.clone()];
-            for (j, other) in branches.iter().enumerate() {
-                if i == j || reason.is_empty(&[branch, other, &context]) {
-                    continue;
-                }
-                let within = reason.kinds(branch).and(reason.kinds(&context));
-                match negate(other, within, &reason) {
-                    Ok(complement) => parts.push(complement),
-                    Err(why) => {
-                        return refuse(
-                            place,
-                            "oneOf",
-                            format!(
-                                "branches {i} and {j} may both fit, and one cannot be held off ({}: {}); use anyOf, or let a required property with a constant tell them apart",
-                                why.keyword, why.why
-                            ),
-                        );
-                    }
-                }
-            }
-            if parts.len() == 1 {
-                made.push(branch.clone());
-                continue;
-            }
-            let all: Vec<&Value> = parts.iter().chain([&context]).collect();
-            if !reason.is_empty(&all) {
-                made.push(json!({"allOf": parts}));
-            }
-        }
-        if made.is_empty() {
-            made.push(json!(false));
-        }
-        Ok(made)
-    }
-
-    /// What does not fit `inner`, in the types that are left.
-    fn complement(&self, place: &Place<'a>, keyword: &str, inner: &Value, around: &Out) -> Result<Value> {
-        let reason = Reason::new(&self.definitions, &self.budget);
-        let around = Value::Object(around.clone());
-        if reason.is_empty(&[inner, &around]) {
-            return Ok(json!(true));
-        }
-        match negate(inner, reason.kinds(&around), &reason) {
-            Ok(complement) => Ok(complement),
-            Err(why) => {
-                refuse(place, keyword, format!("the complement of its {} cannot be said: {}", why.keyword, why.why))
-            }
-        }
-    }
-
-    fn condition(
-        &mut self,
-        place: &Place<'a>,
-        map: &'a Map<String, Value>,
-        value: &'a Value,
-        around: &Out,
-    ) -> Result<Option<Value>> {
-        let branch = |walk: &mut Self, keyword: &str| {
-            map.get(keyword).map(|schema| walk.schema(&place.child(keyword, schema))).transpose()
-        };
-        let (then, otherwise) = (branch(self, "then")?, branch(self, "else")?);
-        if then.is_none() && otherwise.is_none() {
-            return Ok(None);
-        }
-        let holds = self.schema(&place.child("if", value))?;
-        let fails = self.complement(place, "if", &holds, around)?;
-        let both = |a: Value, b: Option<Value>| match b {
-            Some(b) => json!({"allOf": [a, b]}),
-            None => a,
-        };
-        Ok(Some(json!({"anyOf": [both(holds, then), both(fails, otherwise)]})))
     }
 
     /// Keys that no keyword has spoken of, where that can be told without the value.
@@ -492,6 +411,7 @@ impl<'a> Walk<'a> {
         if self.patterns > MAX_PATTERNS {
             return too_large("its patterns' length", self.patterns, MAX_PATTERNS);
         }
+        limits::regex("pattern", pattern)?;
         let checked = ecma::translate(pattern).and_then(|all| {
             all.iter().try_for_each(|one| strings::check(one))?;
             Ok(all)
@@ -536,9 +456,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Schemas of the same value.
-    fn schemas(&mut self, here: &Place<'a>, keyword: &str, value: &'a Value) -> Result<Vec<Value>> {
-        let parts = array(here, keyword, value)?.iter().enumerate();
-        parts.map(|(i, schema)| self.schema(&here.child(&i.to_string(), schema))).collect()
+    pub(super) fn schemas(&mut self, here: &Place<'a>, keyword: &str, value: &'a Value) -> Result<Vec<Value>> {
+        let parts = array(here, keyword, value)?;
+        self.widest = self.widest.max(parts.len());
+        parts.iter().enumerate().map(|(i, schema)| self.schema(&here.child(&i.to_string(), schema))).collect()
     }
 
     /// Schemas of parts of the value.
@@ -547,126 +468,5 @@ impl<'a> Walk<'a> {
         let out = self.schemas(here, keyword, value);
         self.owner = owner;
         Ok(out?.into())
-    }
-}
-
-/// Arrays of different items, where they are few or trivial.
-fn unique(place: &Place, out: &Out) -> Result<Option<Value>> {
-    let most = out.get("maxItems").and_then(Value::as_u64);
-    let prefix = out.get("prefixItems").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    if most.is_some_and(|most| most <= 1) {
-        return Ok(None);
-    }
-    let listed = |schema: &Value| match (schema.get("const"), schema.get("enum"), schema.get("type")) {
-        (Some(value), _, None) => Some(vec![value.clone()]),
-        (None, Some(Value::Array(values)), kind) => {
-            let kinds = kind.and_then(Kinds::of_keyword).unwrap_or(Kinds::ALL);
-            Some(values.iter().filter(|v| kinds.has(Kinds::of_value(v))).cloned().collect())
-        }
-        (None, None, Some(kind)) if kind == "boolean" => Some(vec![json!(true), json!(false)]),
-        _ => None,
-    };
-    let plain = |schema: &Value| {
-        let combined = ["allOf", "anyOf", "$ref", "pattern", "properties", "required"];
-        !combined.iter().any(|key| schema.get(key).is_some())
-    };
-    let values = match (prefix, out.get("items")) {
-        ([], Some(items)) if plain(items) => listed(items),
-        _ => None,
-    };
-    let Some(mut values) = values else {
-        return refuse(place, "uniqueItems", "different items are told apart in arrays of few listed values only");
-    };
-    let mut different: Vec<Value> = Vec::new();
-    for value in values.drain(..) {
-        if !different.iter().any(|other| same(other, &value)) {
-            different.push(value);
-        }
-    }
-    let least = out.get("minItems").and_then(Value::as_u64).unwrap_or(0) as usize;
-    let most = most.unwrap_or(u64::MAX).min(different.len() as u64) as usize;
-    // Every order of every choice, as a tree of arrays said by their beginnings.
-    let mut arrays: Vec<Vec<usize>> = vec![Vec::new()];
-    let mut begin = 0;
-    for _ in 0..most {
-        let end = arrays.len();
-        for at in begin..end {
-            for i in 0..different.len() {
-                if !arrays[at].contains(&i) {
-                    arrays.push(arrays[at].iter().copied().chain([i]).collect());
-                }
-            }
-            if arrays.len() > MAX_UNIQUE {
-                return refuse(
-                    place,
-                    "uniqueItems",
-                    format!("its {} values can be ordered in too many ways", different.len()),
-                );
-            }
-        }
-        begin = end;
-    }
-    let arrays = arrays.into_iter().filter(|array| array.len() >= least);
-    let ways: Vec<Value> = arrays.map(|array| array.into_iter().map(|i| different[i].clone()).collect()).collect();
-    Ok(Some(not_or(out, Kinds::ARRAY, vec![json!({"enum": ways})])))
-}
-
-fn not_objects_or(out: &Out, ways: Vec<Value>) -> Value {
-    not_or(out, Kinds::OBJECT, ways)
-}
-
-/// Values of other types, or these.
-pub(super) fn not_or(out: &Out, kind: Kinds, mut ways: Vec<Value>) -> Value {
-    let own = out.get("type").and_then(Kinds::of_keyword).unwrap_or(Kinds::ALL);
-    let others = own.without(kind);
-    if !others.is_empty() {
-        ways.insert(0, json!({"type": others.keyword().expect("numbers are in it whole or not at all")}));
-    }
-    json!({"anyOf": ways})
-}
-
-fn too_large<T>(what: &'static str, got: usize, limit: usize) -> Result<T> {
-    Err(GrammarError::TooLarge { kind: "JSON Schema", what, got, limit })
-}
-
-fn finite(place: &Place, keyword: &str, value: &Value) -> Result<Value> {
-    match value.as_f64() {
-        Some(x) if x.is_finite() => Ok(value.clone()),
-        _ => refuse(place, keyword, format!("expected a number, got {}", short(value))),
-    }
-}
-
-fn count(value: &Value) -> Option<u64> {
-    let whole = |x: f64| (x >= 0.0 && x.fract() == 0.0 && x < 1e15).then_some(x as u64);
-    value.as_u64().or_else(|| value.as_f64().and_then(whole))
-}
-
-fn array<'a>(place: &Place, keyword: &str, value: &'a Value) -> Result<&'a [Value]> {
-    match value {
-        Value::Array(items) => Ok(items),
-        _ => refuse(place, keyword, format!("expected an array, got {}", short(value))),
-    }
-}
-
-fn object<'a>(place: &Place, keyword: &str, value: &'a Value) -> Result<&'a Map<String, Value>> {
-    match value {
-        Value::Object(map) => Ok(map),
-        _ => refuse(place, keyword, format!("expected an object, got {}", short(value))),
-    }
-}
-
-fn strings_of(place: &Place, keyword: &str, value: &Value) -> Result<()> {
-    match array(place, keyword, value)?.iter().find(|item| !item.is_string()) {
-        None => Ok(()),
-        Some(item) => refuse(place, keyword, format!("expected strings, got {}", short(item))),
-    }
-}
-
-/// A value for a message.
-pub(super) fn short(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
     }
 }

@@ -1,6 +1,6 @@
 //! Regular expressions over strings, as far as schemas need to reason about them.
 
-use llguidance::derivre::{RegexAst, RegexBuilder};
+use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +33,22 @@ pub(super) fn is_empty(all: Vec<RegexAst>) -> bool {
     let mut builder = RegexBuilder::new();
     let Ok(root) = builder.mk(&RegexAst::And(all)) else { return false };
     builder.to_regex_limited(root, FUEL).is_ok_and(|mut regex| regex.always_empty())
+}
+
+/// An expression that many strings are matched with.
+pub(super) struct Matching(Regex);
+
+impl Matching {
+    /// None where it is too complex.
+    pub(super) fn new(ast: RegexAst) -> Option<Matching> {
+        let mut builder = RegexBuilder::new();
+        let root = builder.mk(&ast).ok()?;
+        builder.to_regex_limited(root, FUEL).ok().map(Matching)
+    }
+
+    pub(super) fn fits(&mut self, text: &str) -> bool {
+        self.0.is_match(text)
+    }
 }
 
 /// Whether a string fits; none where that cannot be told.
