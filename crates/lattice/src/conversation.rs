@@ -2,9 +2,10 @@
 
 use crate::error::CliError;
 use clap::ValueEnum;
+use grammar::GrammarSpec;
 use inference::sampling::SamplingParams;
 use inference::text::{Reasoning, Segment};
-use inference::{Chat, Engine, Generation, InferenceError, LanguageModel, generate};
+use inference::{Chat, Engine, Generation, InferenceError, LanguageModel, generate_guided};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
@@ -24,6 +25,8 @@ pub(crate) struct Conversation<'a> {
     params: SamplingParams,
     thinking: Option<bool>,
     system: Option<String>,
+    /// What each answer is held to.
+    spec: Option<GrammarSpec>,
     /// Questions and answers.
     messages: Vec<Value>,
 }
@@ -49,7 +52,18 @@ impl<'a> Conversation<'a> {
             Thinking::On => Some(true),
             Thinking::Off => Some(false),
         };
-        Ok(Conversation { model, engine, params, thinking, system, messages: Vec::new() })
+        Ok(Conversation { model, engine, params, thinking, system, spec: None, messages: Vec::new() })
+    }
+
+    /// Holds each answer to a grammar.
+    ///
+    /// # Errors
+    /// What the grammar asks for and cannot be had.
+    pub(crate) fn held_to(self, spec: Option<GrammarSpec>) -> Result<Conversation<'a>, CliError> {
+        if let Some(spec) = &spec {
+            self.model.guide(spec, None)?;
+        }
+        Ok(Conversation { spec, ..self })
     }
 
     /// Asks, and takes question and answer into the conversation; of one that fails nothing stays.
@@ -71,9 +85,12 @@ impl<'a> Conversation<'a> {
         let messages = self.messages();
         let prompt = self.model.render(&Chat { messages: &messages, tools: None, thinking: self.thinking })?;
         let ids = self.model.encode_rendered(&prompt)?;
+        // A block of reasoning that the template has closed is not the model's.
+        let inside = self.model.tags().filter(|_| self.thinking != Some(false)).map(|tags| tags.opened_by(&prompt));
+        let guide = self.spec.as_ref().map(|spec| self.model.guide(spec, inside)).transpose()?;
         let reasoning = self.model.tags().map(|tags| Reasoning::new(tags, tags.opened_by(&prompt)));
         let on = &mut |_: Option<&_>, segments: &[Segment]| on(segments);
-        Ok(generate(self.model, &mut self.engine, &ids, &self.params, reasoning, on)?)
+        Ok(generate_guided(self.model, &mut self.engine, &ids, &self.params, guide, reasoning, on)?)
     }
 
     /// All that was said, the system's message first.

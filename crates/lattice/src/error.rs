@@ -49,6 +49,8 @@ pub(crate) enum CliError {
     NothingThere { path: PathBuf },
     #[error("no golden case in {}: a case is a folder with meta.json", path.display())]
     NoCase { path: PathBuf },
+    #[error("{} is not JSON: {error}", path.display())]
+    NotJson { path: PathBuf, error: serde_json::Error },
     #[error("no schema in {}: expected .json files", path.display())]
     NoSchema { path: PathBuf },
     /// What failed stands in the output already.

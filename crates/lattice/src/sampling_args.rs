@@ -2,6 +2,8 @@
 
 use crate::error::CliError;
 use crate::terminal::Terminal;
+use crate::texts::read_text;
+use grammar::GrammarSpec;
 use inference::LanguageModel;
 use inference::sampling::SamplingParams;
 use std::path::PathBuf;
@@ -51,10 +53,10 @@ pub(crate) struct SamplingArgs {
     /// Log-probabilities of each token and of the N likeliest (0 to 20), in the JSON
     #[arg(long, value_name = "N", requires = "json", help_heading = SAMPLING)]
     logprobs: Option<usize>,
-    /// Hold the answer to a JSON Schema: not built yet
-    #[arg(long, value_name = "FILE", help_heading = SAMPLING)]
+    /// Hold the answer to a JSON Schema (- is stdin)
+    #[arg(long, value_name = "FILE", conflicts_with = "grammar", help_heading = SAMPLING)]
     json_schema: Option<PathBuf>,
-    /// Hold the answer to a grammar: not built yet
+    /// Hold the answer to a grammar, GBNF or Lark (- is stdin)
     #[arg(long, value_name = "FILE", help_heading = SAMPLING)]
     grammar: Option<PathBuf>,
     /// Apply a LoRA adapter: not built yet
@@ -83,15 +85,22 @@ impl SamplingArgs {
 
     /// Refuses what is not built, before a model is opened.
     pub(crate) fn check(&self) -> Result<(), CliError> {
-        let flags = [
-            (self.json_schema.is_some(), "--json-schema"),
-            (self.grammar.is_some(), "--grammar"),
-            (!self.lora.is_empty(), "--lora"),
-        ];
-        match flags.into_iter().find(|(given, _)| *given) {
-            Some((_, flag)) => Err(CliError::FlagNotBuilt { flag }),
-            None => Ok(()),
+        match self.lora.is_empty() {
+            true => Ok(()),
+            false => Err(CliError::FlagNotBuilt { flag: "--lora" }),
         }
+    }
+
+    /// What the answer is held to.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a schema that is not JSON.
+    pub(crate) fn spec(&self) -> Result<Option<GrammarSpec>, CliError> {
+        if let Some(path) = &self.json_schema {
+            let not = |error| CliError::NotJson { path: path.clone(), error };
+            return Ok(Some(GrammarSpec::JsonSchema(serde_json::from_str(&read_text(path)?).map_err(not)?)));
+        }
+        self.grammar.as_deref().map(|path| Ok(GrammarSpec::guess(read_text(path)?))).transpose()
     }
 
     fn over(&self, base: SamplingParams) -> SamplingParams {

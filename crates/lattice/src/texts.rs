@@ -133,6 +133,21 @@ impl Lines {
     }
 }
 
+/// The whole of a file (- is stdin), UTF-8.
+pub(crate) fn read_text(file: &Path) -> Result<String, CliError> {
+    let mut bytes = Vec::new();
+    match file == Path::new("-") {
+        true => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
+        false => std::fs::read(file).map(|b| bytes = b),
+    }
+    .map_err(CliError::file("read", file))?;
+    let not = |e: std::string::FromUtf8Error| CliError::NotUtf8 {
+        place: file.display().to_string(),
+        byte: e.utf8_error().valid_up_to() + 1,
+    };
+    String::from_utf8(bytes).map_err(not)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -56,16 +56,15 @@ fn wrong_usage_is_status_2_and_what_is_not_built_is_refused_by_name() {
         &["generate", "--prompt", "a", "--ids", "1"],
         &["generate", "--prompt", "a", "--logit-bias", "the=1"],
         &["generate", "--prompt", "a", "--temperature", "warm"],
+        &["generate", "--prompt", "a", "--json-schema", "a", "--grammar", "b"],
         &["ppl"],
         &["bench", "--reps", "0"],
     ] {
         let (status, stdout, _) = run(wrong);
         assert_eq!((status, stdout.as_str()), (2, ""), "{wrong:?}");
     }
-    for flag in ["--json-schema", "--grammar", "--lora"] {
-        let message = error(&["generate", "--prompt", "a", "--model", &model, flag, "x"]);
-        assert_eq!(message, format!("{flag} is not built yet: leave it out"));
-    }
+    let message = error(&["generate", "--prompt", "a", "--model", &model, "--lora", "x"]);
+    assert_eq!(message, "--lora is not built yet: leave it out");
     let message = error(&["generate", "--prompt", "a", "--model", &model, "--precision", "fast"]);
     assert!(message.starts_with("precision fast is not built"), "{message}");
     let message = error(&["generate", "--prompt", "a", "--model", &model, "--top-p", "1.5"]);
@@ -93,6 +92,48 @@ fn a_greedy_continuation_has_the_reference_s_ids() {
     let bias = format!("{}=-inf", expected[0]);
     let other = json_of(&[&args[..], &["-n", "1", "--precision", "exact", "--logit-bias", &bias]].concat());
     assert_ne!(other["ids"], json!([expected[0]]));
+}
+
+#[test]
+fn an_answer_is_held_to_a_schema_or_a_grammar() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let schema = r#"{"oneOf": [{"enum": ["Ada", "Grace"]}, {"type": "integer", "minimum": 1800, "maximum": 1999}]}"#;
+    let schema = file("schema.json", schema);
+    let (model, with_template) = (model(), folder(TEMPLATE));
+    let folder = with_template.path().to_str().unwrap();
+    for seed in ["1", "2", "3"] {
+        let settings = ["--temperature", "1.5", "--seed", seed, "-n", "40", "--json-schema", &schema, "--json"];
+        let generate = ["generate", "--model", &model, "--prompt", "A person:"];
+        let chat = ["chat", "--model", folder, "-p", "Who?"];
+        for args in [&generate[..], &chat] {
+            let got = json_of(&[args, &settings].concat());
+            assert_eq!(got["finish_reason"], "stop", "{got}");
+            let text = got["text"].as_str().unwrap();
+            let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let name = value.as_str().is_some_and(|name| ["Ada", "Grace"].contains(&name));
+            assert!(name || value.as_u64().is_some_and(|year| (1800..2000).contains(&year)), "{text}");
+        }
+    }
+    // Tokens that are forced have log-probabilities too, where these are asked for.
+    let fixed = file("fixed.gbnf", "root ::= \"yes, \" (\"indeed\" | \"surely\")\n");
+    let args =
+        ["generate", "--model", &model, "--prompt", "Is it?", "--temperature", "0", "--json", "--grammar", &fixed];
+    let (plain, logged) = (json_of(&args), json_of(&[&args[..], &["--logprobs", "0"]].concat()));
+    assert!(["yes, indeed", "yes, surely"].contains(&plain["text"].as_str().unwrap()), "{plain}");
+    assert_eq!(plain["text"], logged["text"]);
+    assert_eq!(logged["logprobs"].as_array().unwrap().len(), logged["ids"].as_array().unwrap().len());
+
+    let refused = file("refused.json", r#"{"type": "array", "uniqueItems": true}"#);
+    let message = error(&["generate", "--prompt", "a", "--model", &model, "--json-schema", &refused]);
+    assert!(message.starts_with("schema keyword uniqueItems at the root"), "{message}");
+    let broken = file("broken.json", "{");
+    let message = error(&["chat", "-p", "a", "--model", folder, "--json-schema", &broken]);
+    assert!(message.contains("broken.json is not JSON"), "{message}");
 }
 
 #[test]

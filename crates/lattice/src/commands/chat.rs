@@ -60,10 +60,12 @@ struct Report {
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     args.sampling.check()?;
+    let spec = args.sampling.spec()?;
     let opened = args.model.open(terminal)?;
     let params = args.sampling.params(&opened.model, terminal)?;
     let engine = opened.engine(&args.context, terminal)?;
     let conversation = Conversation::new(&opened.model, engine, params, args.system.clone(), args.think)?;
+    let conversation = conversation.held_to(spec)?;
     match &args.prompt {
         Some(prompt) => answer(&args, &opened, conversation, prompt, terminal),
         None => repl::run(&opened, conversation, args.show_reasoning, terminal),

@@ -9,7 +9,7 @@ use crate::terminal::Terminal;
 use ::models::{Batch, Forward};
 use inference::sampling::{Sampled, SamplingParams};
 use inference::text::{Kind, Segment};
-use inference::{InferenceError, LanguageModel, generate};
+use inference::{InferenceError, LanguageModel, generate_guided};
 use serde::Serialize;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -70,6 +70,7 @@ struct Report {
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     args.sampling.check()?;
     let given = args.given.ids.as_deref().map(super::detokenize::ids).transpose()?;
+    let spec = args.sampling.spec()?;
     let opened = args.model.open(terminal)?;
     let model = &opened.model;
     let mut params = args.sampling.params(model, terminal)?;
@@ -82,6 +83,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
         Some(text) => text.clone(),
         None => model.tokenizer().decode(&prompt, true),
     });
+    let guide = spec.map(|spec| model.guide(&spec, None)).transpose()?;
     let mut engine = opened.engine(&args.context, terminal)?;
     let mut speaker = (!args.json).then(|| Speaker::new(terminal, true));
     let mut say = |segments: &[Segment]| match speaker.as_mut().is_none_or(|s| s.say(segments)) {
@@ -91,7 +93,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     if let Some(text) = &echo {
         let _ = say(&[Segment { kind: Kind::Answer, text: text.clone() }]);
     }
-    let made = generate(model, &mut engine, &prompt, &params, None, &mut |_, segments| say(segments))?;
+    let made = generate_guided(model, &mut engine, &prompt, &params, guide, None, &mut |_, segments| say(segments))?;
     if let Some(speaker) = speaker {
         speaker.end()?;
     } else {

@@ -4,7 +4,7 @@ use super::{json_line, open_tokenizer};
 use crate::error::CliError;
 use crate::language::DEFAULT;
 use crate::terminal::{Terminal, table};
-use grammar::{Compiler, Constraint, GrammarError, GrammarSpec};
+use grammar::{Compiler, Constraint, GrammarError, GrammarSpec, in_schema_order};
 use inference::grammar_compiler;
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +17,8 @@ use tokenizer::{Special, Tokenizer};
 /// Compile JSON Schemas for a model's vocabulary, and walk instances through them token by token
 ///
 /// A file is a schema, or an object with "schema" and "tests": [{"valid": true, "data": …}, …], as MaskBench has them. Each
-/// instance is written with ", " and ": " and again without spaces. Exit status 1 if an invalid instance was accepted.
+/// instance is written with ", " and ": " and again without spaces, and its keys are in the order that the schema gives
+/// them where they are not already. Exit status 1 if an invalid instance was accepted.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Files, or folders with .json files
@@ -45,6 +46,8 @@ struct Row {
     /// Indices of tests.
     wrongly_accepted: Vec<usize>,
     wrongly_rejected: Vec<usize>,
+    /// Those that are accepted with their keys in the order of the schema, not in their own.
+    reordered: Vec<usize>,
     /// Compiling and the first mask.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_mask_us: Option<f64>,
@@ -165,8 +168,8 @@ impl Check {
         };
         row.tests = tests.len();
         let start = Instant::now();
-        let compiled = self.compiler.compile(&GrammarSpec::JsonSchema(schema));
-        let mut matcher = match compiled {
+        let spec = GrammarSpec::JsonSchema(schema);
+        let mut matcher = match self.compiler.compile(&spec) {
             Ok(matcher) => matcher,
             Err(error) => {
                 row.state = "refused";
@@ -187,8 +190,19 @@ impl Check {
         for (i, test) in tests.iter().enumerate() {
             let valid = test.get("valid").and_then(Value::as_bool).unwrap_or(true);
             let data = test.get("data").unwrap_or(&Value::Null);
-            for text in [spaced(data), data.to_string()] {
-                let why = self.walk(&mut matcher.clone(), &text, &mut words)?;
+            for write in [spaced as fn(&Value) -> String, Value::to_string] {
+                let mut text = write(data);
+                let mut why = self.walk(&mut matcher.clone(), &text, &mut words)?;
+                if let (Some(_), GrammarSpec::JsonSchema(schema)) = (&why, &spec) {
+                    let ordered = in_schema_order(schema, data).map_or_else(|_| text.clone(), |data| write(&data));
+                    if ordered != text {
+                        let again = self.walk(&mut matcher.clone(), &ordered, &mut words)?;
+                        if again.is_none() && row.reordered.last() != Some(&i) {
+                            row.reordered.push(i);
+                        }
+                        (text, why) = (ordered, again);
+                    }
+                }
                 match (valid, why) {
                     (true, Some(why)) if row.wrongly_rejected.last() != Some(&i) => {
                         row.wrongly_rejected.push(i);

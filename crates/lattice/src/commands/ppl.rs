@@ -4,10 +4,11 @@ use super::json_line;
 use crate::error::CliError;
 use crate::language::ModelArgs;
 use crate::terminal::Terminal;
+use crate::texts::read_text;
 use inference::perplexity;
 use serde::Serialize;
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Perplexity of a text with its standard error
@@ -45,7 +46,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
-    let text = read(&args.file)?;
+    let text = read_text(&args.file)?;
     let chunks = match (args.tokens, args.chunks) {
         (Some(tokens), _) if tokens < args.ctx => {
             return Err(inference::InferenceError::TextTooShort { tokens, context: args.ctx }.into());
@@ -75,18 +76,4 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
         )?;
     }
     Ok(out.flush()?)
-}
-
-fn read(file: &Path) -> Result<String, CliError> {
-    let mut bytes = Vec::new();
-    match file == Path::new("-") {
-        true => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
-        false => std::fs::read(file).map(|b| bytes = b),
-    }
-    .map_err(CliError::file("read", file))?;
-    let not = |e: std::string::FromUtf8Error| CliError::NotUtf8 {
-        place: file.display().to_string(),
-        byte: e.utf8_error().valid_up_to() + 1,
-    };
-    String::from_utf8(bytes).map_err(not)
 }
