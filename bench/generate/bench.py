@@ -108,9 +108,10 @@ def measure(args, ours, model, threads):
         contestants["llama.cpp"] = lambda: peer_speed(args.llama, model, threads, test, depth, "auto")
         if depth:
             contestants["llama.cpp, no flash attention"] = lambda: peer_speed(args.llama, model, threads, test, depth, "off")
+        name = f"{test[0]}{test[1]}" + (f" at {depth}" if depth else "")
+        print(f"{Path(model).name}, {threads} threads: {name} …", file=sys.stderr)
         results = in_turn(contestants, args.rounds)
         shares = [share for _, share in results["lattice"] if share]
-        name = f"{test[0]}{test[1]}" + (f" at {depth}" if depth else "")
         add(name, "tokens/s", {who: [speed for speed, _ in r] for who, r in results.items()}, max, shares)
 
     cores = harness.physical_cores()[:threads]
@@ -122,12 +123,11 @@ def measure(args, ours, model, threads):
 
 
 def show(rows):
-    for model, threads in dict.fromkeys((r["model"], r["threads"]) for r in rows):
-        print(f"\n{model}, {threads} thread{'s' if threads > 1 else ''}")
-        cells = [[f"{r['test']} {r['who']}", f"{r['value']['median']:.1f} {r['unit']}", f"{r['value']['min']:.1f}–{r['value']['max']:.1f}",
-                  f"{r['times_best_peer']:.2f}", f"{r['share_of_bandwidth']:.0%}" if r["share_of_bandwidth"] else ""]
-                 for r in rows if (r["model"], r["threads"]) == (model, threads)]
-        print(harness.table(["", "median", "min–max", "× best peer", "of bandwidth"], cells))
+    """The rows of one model and number of threads."""
+    print(f"\n{rows[0]['model']}, {rows[0]['threads']} thread{'s' if rows[0]['threads'] > 1 else ''}")
+    cells = [[f"{r['test']} {r['who']}", f"{r['value']['median']:.1f} {r['unit']}", f"{r['value']['min']:.1f}–{r['value']['max']:.1f}",
+              f"{r['times_best_peer']:.2f}", f"{r['share_of_bandwidth']:.0%}" if r["share_of_bandwidth"] else ""] for r in rows]
+    print(harness.table(["", "median", "min–max", "× best peer", "of bandwidth"], cells), flush=True)
 
 
 def main():
@@ -150,8 +150,15 @@ def main():
     head = {"machine": harness.machine(), "commit": harness.commit(), "command": shlex.join(["bench/generate/run", *sys.argv[3:]]), "llama.cpp": version}
     if not args.json:
         print("\n".join(f"{k}: {v}" for k, v in head.items()))
-    rows = [row for model in models for threads in args.threads for row in measure(args, ours, model, threads)]
-    print(json.dumps(head | {"rows": rows}, indent=1)) if args.json else show(rows)
+    rows = []
+    for model in models:
+        for threads in args.threads:
+            new = measure(args, ours, model, threads)
+            rows += new
+            if not args.json:
+                show(new)
+    if args.json:
+        print(json.dumps(head | {"rows": rows}, indent=1))
 
 
 if __name__ == "__main__":
