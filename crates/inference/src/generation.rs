@@ -13,6 +13,8 @@ use tokenizer::{Stream, Tokenizer};
 /// The text of one sequence as its tokens come: whole characters, up to the first stop string, reasoning apart.
 pub struct TextStream {
     decoder: Stream,
+    /// Special tokens that are text, where there are any.
+    shown: Option<(Tokenizer, Vec<u32>)>,
     stops: StopStrings,
     reasoning: Option<Reasoning>,
 }
@@ -22,18 +24,40 @@ pub struct TextStream {
 pub struct NewText {
     /// Reasoning and answer, in order; never empty pieces.
     pub segments: Vec<Segment>,
-    /// Whether a stop string ended the text.
-    pub stopped: bool,
+    /// Index of the stop string that ended the text.
+    pub stop: Option<usize>,
 }
 
 impl TextStream {
     /// A stream for a model's tokens, which ends at the `stops`. With `reasoning`, blocks of it are told apart.
     pub fn new(tokenizer: &Tokenizer, stops: &[String], reasoning: Option<Reasoning>) -> TextStream {
-        TextStream { decoder: tokenizer.stream(true), stops: StopStrings::new(stops), reasoning }
+        TextStream { decoder: tokenizer.stream(true), shown: None, stops: StopStrings::new(stops), reasoning }
+    }
+
+    /// With some special tokens as text: the tags of a tool call, say. Before the first token.
+    pub fn showing(self, tokenizer: &Tokenizer, ids: &[u32]) -> TextStream {
+        match ids {
+            [] => self,
+            ids => {
+                let shown = Some((tokenizer.clone(), ids.to_vec()));
+                TextStream { decoder: tokenizer.stream(false), shown, ..self }
+            }
+        }
+    }
+
+    /// Whether it is inside of a block of reasoning, as far as the text is clear.
+    pub fn is_reasoning(&self) -> bool {
+        self.reasoning.as_ref().is_some_and(Reasoning::is_inside)
     }
 
     /// Takes the next token.
     pub fn push(&mut self, id: u32) -> NewText {
+        if let Some((tokenizer, ids)) = &self.shown
+            && tokenizer.is_special(id)
+            && !ids.contains(&id)
+        {
+            return NewText::default();
+        }
         let text = self.decoder.push(id).unwrap_or_default();
         self.text(&text)
     }
@@ -42,9 +66,9 @@ impl TextStream {
     pub fn finish(&mut self) -> NewText {
         let rest = self.decoder.flush().unwrap_or_default();
         let mut new = self.text(&rest);
-        if !new.stopped {
+        if new.stop.is_none() {
             let piece = self.stops.finish();
-            new.stopped = piece.stop.is_some();
+            new.stop = piece.stop;
             new.segments.extend(self.split(&piece.text));
         }
         if let Some(reasoning) = &mut self.reasoning {
@@ -55,7 +79,7 @@ impl TextStream {
 
     fn text(&mut self, text: &str) -> NewText {
         let piece = self.stops.push(text);
-        NewText { segments: self.split(&piece.text), stopped: piece.stop.is_some() }
+        NewText { segments: self.split(&piece.text), stop: piece.stop }
     }
 
     fn split(&mut self, text: &str) -> Vec<Segment> {
@@ -163,7 +187,7 @@ pub fn generate_guided(
     engine.cancel(id); // a text that a stop string or the caller ended is still running
     outcome?;
     let rest = run.stream.finish();
-    if rest.stopped {
+    if rest.stop.is_some() {
         run.generation.finish = FinishReason::Stop;
     }
     run.take(&rest.segments);
@@ -200,7 +224,7 @@ impl Run {
                     self.take(&new.segments);
                     let go_on = on(Some(&token), &new.segments);
                     self.generation.tokens.push(token);
-                    if new.stopped {
+                    if new.stop.is_some() {
                         self.generation.finish = FinishReason::Stop;
                         return Ok(());
                     }

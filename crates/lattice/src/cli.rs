@@ -1,7 +1,8 @@
 //! What can be typed after `lattice`, and what happens to errors and interrupts: the frame around the commands.
 
 use crate::commands::{
-    bench, chat, detokenize, doctor, embed, generate, grammar, inspect, models, parity, ppl, pull, rerank, rm, tokenize,
+    bench, chat, detokenize, doctor, embed, generate, grammar, inspect, models, parity, ppl, pull, rerank, rm, serve,
+    tokenize,
 };
 use crate::error::CliError;
 use crate::interrupt;
@@ -41,6 +42,7 @@ enum Command {
     Grammar(grammar::Args),
     Tokenize(tokenize::Args),
     Detokenize(detokenize::Args),
+    Serve(Box<serve::Args>),
     Parity(parity::Args),
 }
 
@@ -55,7 +57,8 @@ Environment:
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    let terminal = Terminal::new(cli.quiet, cli.verbose);
+    let serves = matches!(cli.command, Command::Serve(_));
+    let terminal = Terminal::new(cli.quiet, cli.verbose, serves);
     interrupt::install();
     let result = match cli.command {
         Command::Pull(args) => pull::run(args, &terminal),
@@ -72,6 +75,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Grammar(args) => grammar::run(args, &terminal),
         Command::Tokenize(args) => tokenize::run(args, &terminal),
         Command::Detokenize(args) => detokenize::run(args, &terminal),
+        Command::Serve(args) => serve::run(*args, &terminal),
         Command::Parity(args) => parity::run(args, &terminal),
     };
     match result {

@@ -11,6 +11,8 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Embed(#[from] embed::EmbedError),
     #[error(transparent)]
+    Serve(#[from] serve::ServeError),
+    #[error(transparent)]
     Tokenizer(#[from] tokenizer::TokenizerError),
     #[error(transparent)]
     Weights(#[from] weights::WeightsError),

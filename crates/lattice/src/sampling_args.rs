@@ -91,6 +91,19 @@ impl SamplingArgs {
         }
     }
 
+    /// Refuses what every request says for itself.
+    pub(crate) fn check_default(&self) -> Result<(), CliError> {
+        let flags = [
+            (self.json_schema.is_some(), "--json-schema"),
+            (self.grammar.is_some(), "--grammar"),
+            (self.logprobs.is_some(), "--logprobs"),
+        ];
+        match flags.into_iter().find(|(given, _)| *given) {
+            Some((_, flag)) => Err(CliError::OfRequests { flag }),
+            None => self.check(),
+        }
+    }
+
     /// What the answer is held to.
     ///
     /// # Errors
@@ -103,7 +116,8 @@ impl SamplingArgs {
         self.grammar.as_deref().map(|path| Ok(GrammarSpec::guess(read_text(path)?))).transpose()
     }
 
-    fn over(&self, base: SamplingParams) -> SamplingParams {
+    /// These flags over what is there already.
+    pub(crate) fn over(&self, base: SamplingParams) -> SamplingParams {
         SamplingParams {
             max_tokens: self.max_tokens.or(base.max_tokens),
             temperature: self.temperature.unwrap_or(base.temperature),

@@ -18,11 +18,12 @@ pub(crate) struct Terminal {
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 impl Terminal {
-    /// Also starts the log: warnings, with `-v` what Lattice does, with `-vv` everything.
-    pub(crate) fn new(quiet: bool, verbose: u8) -> Terminal {
+    /// Also starts the log: warnings (of a server also its requests), with `-v` what Lattice does, with `-vv` everything.
+    pub(crate) fn new(quiet: bool, verbose: u8, serves: bool) -> Terminal {
         let (stderr, stdout) = (io::stderr().is_terminal(), io::stdout().is_terminal());
         let filter = match (quiet, verbose) {
             (true, _) => "error",
+            (_, 0) if serves => "warn,lattice=info",
             (_, 0) => "warn",
             (_, 1) => "warn,lattice=debug",
             _ => "trace",

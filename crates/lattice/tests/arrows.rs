@@ -29,10 +29,24 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "lattice-serve",
+        &[
+            "lattice-embed",
+            "lattice-inference",
+            "lattice-hub",
+            "lattice-kernels",
+            "lattice-models",
+            "lattice-ops",
+            "lattice-tokenizer",
+            "lattice-weights",
+        ],
+    ),
+    (
         "lattice",
         &[
             "lattice-embed",
             "lattice-grammar",
+            "lattice-serve",
             "lattice-inference",
             "lattice-hub",
             "lattice-kernels",

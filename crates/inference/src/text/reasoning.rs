@@ -86,6 +86,11 @@ impl Reasoning {
         Reasoning { tags, state, held: String::new() }
     }
 
+    /// Whether a block is open.
+    pub fn is_inside(&self) -> bool {
+        matches!(self.state, State::Opened { .. } | State::Inside)
+    }
+
     /// Takes the next piece of text, and gives out what is clear.
     pub fn push(&mut self, text: &str) -> Vec<Segment> {
         self.held.push_str(text);

@@ -14,6 +14,7 @@ pub(crate) mod ppl;
 pub(crate) mod pull;
 pub(crate) mod rerank;
 pub(crate) mod rm;
+pub(crate) mod serve;
 pub(crate) mod tokenize;
 
 use crate::error::CliError;

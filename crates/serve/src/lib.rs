@@ -1,0 +1,27 @@
+//! Language models, embedders and rerankers behind OpenAI's HTTP API.
+//!
+//! A [`Server`] takes [`Options`] and serves: one thread drives each language model's engine, handlers speak with it over
+//! channels. What a request may say stands in the types of [`crate`]'s endpoints: a field that is not there is refused by
+//! name, so nothing is ignored.
+
+mod answer;
+mod api;
+mod app;
+mod ask;
+mod body;
+mod conversation;
+mod error;
+mod guard;
+mod metrics;
+mod options;
+mod router;
+mod server;
+mod shelf;
+mod speaker;
+mod tls;
+mod tools;
+mod worker;
+
+pub use error::ServeError;
+pub use options::{Defaults, ModelSpec, Options, TlsFiles};
+pub use server::Server;
