@@ -1,7 +1,7 @@
 //! What can be typed after `lattice`, and what happens to errors and interrupts: the frame around the commands.
 
 use crate::commands::{
-    bench, chat, detokenize, doctor, embed, generate, grammar, inspect, models, parity, ppl, pull, rerank, rm, serve,
+    batch, bench, chat, detokenize, doctor, embed, generate, grammar, inspect, models, parity, ppl, pull, rerank, rm, serve,
     tokenize,
 };
 use crate::error::CliError;
@@ -43,6 +43,7 @@ enum Command {
     Tokenize(tokenize::Args),
     Detokenize(detokenize::Args),
     Serve(Box<serve::Args>),
+    Batch(Box<batch::Args>),
     Parity(parity::Args),
 }
 
@@ -76,6 +77,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::run(args, &terminal),
         Command::Detokenize(args) => detokenize::run(args, &terminal),
         Command::Serve(args) => serve::run(*args, &terminal),
+        Command::Batch(args) => batch::run(*args, &terminal),
         Command::Parity(args) => parity::run(args, &terminal),
     };
     match result {

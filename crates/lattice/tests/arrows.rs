@@ -32,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "lattice-serve",
         &[
             "lattice-embed",
+            "lattice-grammar",
             "lattice-inference",
             "lattice-hub",
             "lattice-kernels",

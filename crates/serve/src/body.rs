@@ -5,7 +5,7 @@ use crate::error::Fault;
 use axum::body::to_bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -26,15 +26,16 @@ impl Fields for Nothing {}
 pub(crate) struct Body<A, B = Nothing>(pub(crate) A, pub(crate) B);
 
 impl<A: Fields, B: Fields> Body<A, B> {
-    /// The supported fields as a JSON Schema.
-    pub(crate) fn schema() -> Schema {
-        let (mut schema, more) = (schema_for!(A), schema_for!(B));
-        for key in ["properties", "$defs"] {
-            if let Some(Value::Object(more)) = more.get(key) {
-                let own = schema.ensure_object().entry(key).or_insert_with(|| Value::Object(Map::new()));
-                own.as_object_mut().expect("schemars writes objects").extend(more.clone());
-            }
-        }
+    /// The supported fields as a JSON Schema; what it refers to is the generator's.
+    pub(crate) fn schema(generator: &mut SchemaGenerator) -> Schema {
+        let (mut schema, more) = (A::json_schema(generator), B::json_schema(generator));
+        let fields = |schema: &Schema| schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+        let required = |schema: &Schema| schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+        let (mut properties, mut needed) = (fields(&schema), required(&schema));
+        properties.extend(fields(&more));
+        needed.extend(required(&more));
+        schema.insert("properties".into(), properties.into());
+        schema.insert("required".into(), needed.into());
         schema.insert("additionalProperties".into(), false.into());
         schema
     }
@@ -43,7 +44,8 @@ impl<A: Fields, B: Fields> Body<A, B> {
     ///
     /// # Errors
     /// What is wrong with it, with the path of the field.
-    pub(crate) fn parse(mut object: Map<String, Value>, schema: &Schema) -> Result<Body<A, B>, Fault> {
+    pub(crate) fn parse(mut object: Map<String, Value>) -> Result<Body<A, B>, Fault> {
+        let schema = Self::schema(&mut SchemaGenerator::default());
         let known = schema.get("properties").and_then(Value::as_object);
         object.retain(|_, value| !value.is_null()); // as if it were left out
         for key in object.keys() {
@@ -96,7 +98,7 @@ where
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Fault> {
         let object = read_object(request, app).await?;
-        Body::parse(object, &Body::<A, B>::schema())
+        Body::parse(object)
     }
 }
 

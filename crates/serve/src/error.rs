@@ -75,6 +75,26 @@ pub enum ServeError {
         /// Why not.
         reason: String,
     },
+    /// A line of a batch file that is no request.
+    #[error("{} line {line}: {reason}", path.display())]
+    BatchLine {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A batch file that cannot be used.
+    #[error("cannot {verb} {}: {reason}", path.display())]
+    BatchFile {
+        /// What was tried.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// The server's own work with the network failed.
     #[error("the server ended: {0}")]
     Io(#[from] std::io::Error),

@@ -2,12 +2,13 @@
 
 use crate::api;
 use crate::app::App;
+use crate::endpoints::ENDPOINTS;
 use crate::error::Fault;
 use crate::guard::{self, Keys};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
+use axum::routing::post;
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::CorsLayer;
@@ -18,22 +19,13 @@ pub(crate) fn router(app: Arc<App>, keys: Keys, cors: CorsLayer) -> Router {
         let fault = Fault::invalid("this path does not take this method: see /openapi.json");
         fault.with_status(StatusCode::METHOD_NOT_ALLOWED)
     };
-    Router::new()
-        .route("/v1/chat/completions", post(api::chat::handle))
-        .route("/v1/completions", post(api::completions::handle))
-        .route("/v1/responses", post(api::responses::handle))
-        .route("/v1/messages", post(api::messages::handle))
-        .route("/v1/messages/count_tokens", post(api::messages::count_tokens))
-        .route("/v1/embeddings", post(api::embeddings::handle))
-        .route("/v1/rerank", post(api::rerank::handle))
-        .route("/rerank", post(api::rerank::handle))
-        .route("/tokenize", post(api::tokens::tokenize))
-        .route("/detokenize", post(api::tokens::detokenize))
-        .route("/apply-template", post(api::tokens::apply_template))
-        .route("/v1/models", get(api::models::list))
-        .route("/v1/models/{*name}", get(api::models::one))
-        .route("/metrics", get(api::models::metrics))
-        .route("/health", get(api::models::health))
+    let mut router = Router::new().route("/rerank", post(api::rerank::handle));
+    for endpoint in ENDPOINTS.iter() {
+        // Names of models have slashes.
+        let path = endpoint.path.replace("{model}", "{*model}");
+        router = router.route(&path, (endpoint.route)());
+    }
+    router
         .method_not_allowed_fallback(wrong_method)
         .fallback(|| async {
             Fault::invalid("there is no such path: see /openapi.json").with_status(StatusCode::NOT_FOUND)

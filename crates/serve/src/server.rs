@@ -31,11 +31,7 @@ impl Server {
     /// # Errors
     /// [`ServeError`]: what is wrong with the options, or with the address.
     pub fn bind(options: Options) -> Result<Server, ServeError> {
-        options.check()?;
-        let metrics = Arc::new(Metrics::new());
-        let shelf = Shelf::new(&options, metrics.clone())?;
-        let app = Arc::new(App::new(shelf, metrics, &options));
-        let router = router(app.clone(), Keys(options.keys.clone()), cors(&options.origins, !options.keys.is_empty()));
+        let (app, router) = service(&options)?;
         let name = format!("{}:{}", options.host, options.port);
         let fail = |error| ServeError::Bind { address: name.clone(), error };
         let addresses: Vec<SocketAddr> =
@@ -52,19 +48,6 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// The routes, for requests that come by another way than the network.
-    pub fn router(&self) -> Router {
-        self.router.clone()
-    }
-
-    /// Opens the models that are opened at the start.
-    ///
-    /// # Errors
-    /// The first one that cannot be opened.
-    pub async fn open(&self) -> Result<(), ServeError> {
-        open_all(&self.app, self.options.lazy).await
     }
 
     /// [`Server::run`] on threads of its own, until a SIGTERM comes or `interrupted` is true.
@@ -136,6 +119,16 @@ impl Server {
         handle.graceful_shutdown(Some(self.options.drain.max(Duration::from_millis(1))));
         Ok(server.await?)
     }
+}
+
+/// The state and the routes, without a network.
+pub(crate) fn service(options: &Options) -> Result<(Arc<App>, Router), ServeError> {
+    options.check()?;
+    let metrics = Arc::new(Metrics::new());
+    let shelf = Shelf::new(options, metrics.clone())?;
+    let app = Arc::new(App::new(shelf, metrics, options));
+    let router = router(app.clone(), Keys(options.keys.clone()), cors(&options.origins, !options.keys.is_empty()));
+    Ok((app, router))
 }
 
 async fn open_all(app: &App, lazy: bool) -> Result<(), ServeError> {

@@ -130,7 +130,9 @@ impl Shelf {
             tracing::error!(model = slot.spec.name, reason, "a model cannot be opened");
             Fault::internal(format!("{}: {reason}", slot.spec.name)).with_code("model_not_loaded")
         })?;
+        // Only now is it known what its caches take.
         slot.bytes.store(bytes, Ordering::Relaxed);
+        self.make_room(slot).await?;
         self.metrics.loaded(&slot.spec.name, true);
         tracing::info!(model = slot.spec.name, bytes, seconds = start.elapsed().as_secs_f64(), "opened");
         *opened = Some(model.clone());
@@ -200,6 +202,11 @@ impl Slot {
     /// Whether it is in memory; one that is being opened is not.
     pub(crate) fn is_open(&self) -> bool {
         self.opened.try_lock().is_ok_and(|opened| opened.is_some())
+    }
+
+    /// Bytes that it takes when open; of its files before it was open once.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// What kind of model it is, in answers.

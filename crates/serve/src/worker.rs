@@ -109,7 +109,8 @@ impl Worker {
         let (commands, receiver) = channel();
         let name = name.to_owned();
         let builder = std::thread::Builder::new().name(format!("engine {name}"));
-        let thread = Thread { name, model, options, shown, engine, told: Totals::default(), jobs: HashMap::new(), metrics };
+        let thread =
+            Thread { name, model, options, shown, engine, told: Totals::default(), jobs: HashMap::new(), metrics };
         builder.spawn(move || thread.run(&receiver)).map_err(|e| e.to_string())?;
         Ok((Worker { commands, next: Arc::new(AtomicU64::new(0)) }, context))
     }

@@ -1,5 +1,6 @@
 //! The commands, a module each, and what several of them do alike.
 
+pub(crate) mod batch;
 pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod detokenize;

@@ -25,13 +25,8 @@ Examples:
   lattice serve --model smollm2-135m-instruct --model all-minilm-l6-v2 --alias gpt-4o-mini=smollm2-135m-instruct
   lattice serve --host 0.0.0.0 --api-key \"$KEY\" --tls-cert cert.pem --tls-key key.pem")]
 pub(crate) struct Args {
-    /// A model by name, org/name, folder or .gguf file; several times for several; without it the default language model and
-    /// embedder
-    #[arg(short, long, value_name = "MODEL")]
-    model: Vec<String>,
-    /// Another name for a model; several times
-    #[arg(long, value_name = "NAME=MODEL", value_parser = alias)]
-    alias: Vec<(String, String)>,
+    #[command(flatten)]
+    models: ModelsArgs,
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1", help_heading = SERVER)]
     host: String,
@@ -54,12 +49,6 @@ pub(crate) struct Args {
     /// Write prompts and answers to the log too
     #[arg(long, help_heading = SERVER)]
     log_prompts: bool,
-    /// Texts of a language model that are made side by side
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = LIMITS)]
-    parallel: u16,
-    /// Longest text in tokens, prompt and answer; without it the model's window, at most 8192
-    #[arg(long, value_name = "N", help_heading = LIMITS)]
-    ctx: Option<usize>,
     /// Texts that may wait for each model; further ones are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(0..=1_000_000), help_heading = LIMITS)]
     max_queue: u32,
@@ -81,6 +70,24 @@ pub(crate) struct Args {
     /// Close a model that nobody asked for so many seconds
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEMORY)]
     idle_unload: Option<u32>,
+}
+
+/// Which models, and how they compute: alike for a server and a batch.
+#[derive(clap::Args, Debug, Clone)]
+pub(crate) struct ModelsArgs {
+    /// A model by name, org/name, folder or .gguf file; several times for several; without it the default language model and
+    /// embedder
+    #[arg(short, long, value_name = "MODEL")]
+    model: Vec<String>,
+    /// Another name for a model; several times
+    #[arg(long, value_name = "NAME=MODEL", value_parser = alias)]
+    alias: Vec<(String, String)>,
+    /// Texts of a language model that are made side by side
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = LIMITS)]
+    parallel: u16,
+    /// Longest text in tokens, prompt and answer; without it the model's window, at most 8192
+    #[arg(long, value_name = "N", help_heading = LIMITS)]
+    ctx: Option<usize>,
     /// Most memory in MiB that open models take together; the one that was not used for longest is closed first
     #[arg(long, value_name = "MIB", help_heading = MEMORY)]
     memory: Option<u32>,
@@ -107,26 +114,40 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     Ok(server.block(|| catch.came())?)
 }
 
-fn options(args: &Args, terminal: &Terminal) -> Result<Options, CliError> {
-    args.sampling.check()?;
-    let ops = args.executor.open(args.precision.level()?)?;
-    let named: Vec<&str> = match args.model.is_empty() {
-        true => vec![language::DEFAULT, DEFAULT_EMBEDDER],
-        false => args.model.iter().map(String::as_str).collect(),
-    };
-    let mut models = Vec::new();
-    for spec in named {
-        models.push(ModelSpec::new(spec, locate(spec, terminal)?));
-    }
-    for (alias, model) in &args.alias {
-        let named = |spec: &&mut ModelSpec| spec.name == *model || spec.aliases.contains(model);
-        match models.iter_mut().find(named) {
-            Some(spec) => spec.aliases.insert(0, alias.clone()),
-            None => return Err(ServeError::AliasOfNothing { alias: alias.clone(), model: model.clone() }.into()),
+impl ModelsArgs {
+    /// A server of these models, as usual otherwise.
+    pub(crate) fn options(&self, default: &[&str], terminal: &Terminal) -> Result<Options, CliError> {
+        self.sampling.check()?;
+        let ops = self.executor.open(self.precision.level()?)?;
+        let named: Vec<&str> = self.model.iter().map(String::as_str).collect();
+        let mut models = Vec::new();
+        for spec in if named.is_empty() { default } else { &named[..] } {
+            models.push(ModelSpec::new(spec, locate(spec, terminal)?));
         }
+        for (alias, model) in &self.alias {
+            let named = |spec: &&mut ModelSpec| spec.name == *model || spec.aliases.contains(model);
+            match models.iter_mut().find(named) {
+                Some(spec) => spec.aliases.insert(0, alias.clone()),
+                None => return Err(ServeError::AliasOfNothing { alias: alias.clone(), model: model.clone() }.into()),
+            }
+        }
+        let sampling = self.sampling.clone();
+        Ok(Options {
+            engine: EngineOptions {
+                context: self.ctx,
+                parallel: self.parallel.into(),
+                kv: self.precision.kv(),
+                ..EngineOptions::default()
+            },
+            defaults: Arc::new(move |params| sampling.over(params)),
+            memory: self.memory.map(|mib| u64::from(mib) << 20),
+            ..Options::new(ops, models)
+        })
     }
+}
+
+fn options(args: &Args, terminal: &Terminal) -> Result<Options, CliError> {
     let seconds = |n: u32| Duration::from_secs(n.into());
-    let sampling = args.sampling.clone();
     let tls = args.tls_cert.clone().zip(args.tls_key.clone());
     Ok(Options {
         host: args.host.clone(),
@@ -134,13 +155,6 @@ fn options(args: &Args, terminal: &Terminal) -> Result<Options, CliError> {
         keys: args.api_key.clone(),
         origins: args.cors_origin.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
-        engine: EngineOptions {
-            context: args.ctx,
-            parallel: args.parallel.into(),
-            kv: args.precision.kv(),
-            ..EngineOptions::default()
-        },
-        defaults: Arc::new(move |params| sampling.over(params)),
         max_queue: args.max_queue as usize,
         max_body: (args.max_body as usize) << 20,
         timeout: seconds(args.timeout),
@@ -148,9 +162,8 @@ fn options(args: &Args, terminal: &Terminal) -> Result<Options, CliError> {
         drain: seconds(args.drain),
         lazy: args.lazy,
         idle: args.idle_unload.map(seconds),
-        memory: args.memory.map(|mib| u64::from(mib) << 20),
         log_prompts: args.log_prompts,
-        ..Options::new(ops, models)
+        ..args.models.options(&[language::DEFAULT, DEFAULT_EMBEDDER], terminal)?
     })
 }
 

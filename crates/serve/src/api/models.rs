@@ -19,6 +19,7 @@ fn describe(slot: &Slot) -> Value {
         "aliases": slot.spec.aliases,
         "type": slot.kind_name(),
         "loaded": slot.is_open(),
+        "bytes": slot.bytes(),
     })
 }
 

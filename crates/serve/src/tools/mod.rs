@@ -4,6 +4,8 @@ mod blocks;
 mod json;
 mod prompt;
 mod tagged;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use blocks::Blocks;
 pub(crate) use json::{Forced, Objects};
