@@ -6,9 +6,10 @@ use crate::error::Fault;
 use crate::speaker::{Speaker, Start};
 use crate::tools::{Toolbox, tell};
 use crate::worker::Budget;
-use inference::Chat;
+use grammar::GrammarSpec;
 use inference::sampling::SamplingParams;
 use inference::text::Reasoning;
+use inference::{Chat, Guide, InferenceError};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -17,12 +18,22 @@ pub(crate) struct Ask {
     /// As templates know them.
     pub(crate) messages: Vec<Value>,
     pub(crate) toolbox: Toolbox,
+    /// What the answer is held to.
+    pub(crate) held: Option<Held>,
     pub(crate) thinking: Thinking,
     pub(crate) params: SamplingParams,
     /// How many answers.
     pub(crate) choices: usize,
     /// Who asks, if they say so.
     pub(crate) user: Option<String>,
+}
+
+/// What an answer is held to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Held {
+    pub(crate) grammar: GrammarSpec,
+    /// The field that says so.
+    pub(crate) param: &'static str,
 }
 
 /// How a model that can think first does.
@@ -45,6 +56,7 @@ struct Prompt {
     ids: Arc<[u32]>,
     reasoning: Option<Reasoning>,
     budget: Option<Budget>,
+    guide: Option<Guide>,
 }
 
 impl Ask {
@@ -56,16 +68,19 @@ impl Ask {
         param: &'static str,
     ) -> Result<(Hearing, usize), Fault> {
         speaker.check_params(&self.params)?;
-        if self.toolbox.forced.is_some() {
-            let message = "a tool call cannot be forced: that needs a grammar, which is not built; use auto";
-            return Err(Fault::unsupported("tool_choice", message));
+        if let (Some(held), false) = (&self.held, self.toolbox.is_empty()) {
+            let message = format!(
+                "{} together with tools is not supported: an answer that is held to a grammar is no call; leave one of them out",
+                held.param
+            );
+            return Err(Fault::unsupported(held.param, message));
         }
         if let Some(user) = &self.user {
             tracing::info!(user, "asks");
         }
         let (params, choices, toolbox) = (self.params, self.choices, self.toolbox.clone());
-        let (messages, thinking, with) = (self.messages, self.thinking, speaker.clone());
-        let work = tokio::task::spawn_blocking(move || prompt(&with, messages, &self.toolbox, thinking, param));
+        let (messages, thinking, held, with) = (self.messages, self.thinking, self.held, speaker.clone());
+        let work = tokio::task::spawn_blocking(move || prompt(&with, messages, &self.toolbox, thinking, held, param));
         let prompt = work
             .await
             .unwrap_or_else(|error| Err(Fault::internal(format!("the prompt could not be made: {error}"))))?;
@@ -77,6 +92,7 @@ impl Ask {
             params: of_choice(&params, choice),
             reasoning: prompt.reasoning.clone(),
             budget: prompt.budget.clone(),
+            guide: prompt.guide.clone(),
         };
         let running = speaker.start((0..choices).map(start).collect())?;
         let readers: Vec<Box<dyn Reader>> = (0..choices).map(|_| toolbox.reader(speaker.tools)).collect();
@@ -101,25 +117,46 @@ fn prompt(
     speaker: &Speaker,
     messages: Vec<Value>,
     toolbox: &Toolbox,
-    thinking: Thinking,
+    mut thinking: Thinking,
+    held: Option<Held>,
     param: &str,
 ) -> Result<Prompt, Fault> {
-    let model = &speaker.model;
-    let text = render(speaker, messages, toolbox, thinking.on, param)?;
-    let ids = speaker.encode(&text, true, param)?;
-    let Some(tags) = model.tags() else {
-        return Ok(Prompt { text, ids: ids.into(), reasoning: None, budget: None });
-    };
-    let opened = tags.opened_by(&text);
-    let budget = match thinking.budget {
-        None => None,
-        Some(tokens) => {
-            let close = model.encode_rendered(&closing(tags.close));
-            let close = close.map_err(|error| Fault::of_inference(&error, param))?;
-            Some(Budget { tokens, close: close.into() })
+    let (model, tags) = (&speaker.model, speaker.model.tags());
+    let fault = |error: InferenceError| Fault::of_inference(&error, param);
+    let call = toolbox.forced_call();
+    // A call that must come needs no thinking first, unless it was asked for.
+    if call.is_some() && tags.is_some() && thinking.on.is_none() {
+        thinking.on = Some(false);
+    }
+    let mut text = render(speaker, messages, toolbox, thinking.on, param)?;
+    let opened = tags.is_some_and(|tags| tags.opened_by(&text));
+    let thinks = tags.is_some() && thinking.on != Some(false);
+    let held = match call {
+        None => held,
+        Some(grammar) => {
+            if !thinks && !opened {
+                text += speaker.tools.opening();
+            }
+            Some(Held { grammar, param: "tools" })
         }
     };
-    Ok(Prompt { text, ids: ids.into(), reasoning: Some(Reasoning::new(tags, opened)), budget })
+    let ids = speaker.encode(&text, true, param)?;
+    let guide = |inside: Option<bool>| {
+        let guide = held
+            .as_ref()
+            .map(|held| model.guide(&held.grammar, inside).map_err(|error| Fault::of_inference(&error, held.param)));
+        guide.transpose()
+    };
+    let inside = (thinks || opened).then_some(opened);
+    let budget = match (tags, thinking.budget) {
+        (Some(tags), Some(tokens)) => {
+            let close = model.encode_rendered(&closing(tags.close)).map_err(fault)?;
+            Some(Budget { tokens, close: close.into(), guide: guide(None)? })
+        }
+        _ => None,
+    };
+    let reasoning = tags.map(|tags| Reasoning::new(tags, opened));
+    Ok(Prompt { ids: ids.into(), reasoning, budget, guide: guide(inside)?, text })
 }
 
 /// The parameters of each of several answers: with a seed, each has its own.

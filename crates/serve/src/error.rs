@@ -200,9 +200,10 @@ impl Fault {
             InferenceError::PromptTooLong { .. } => {
                 Fault::field(param, error.to_string()).with_code("context_length_exceeded")
             }
-            InferenceError::EmptyPrompt | InferenceError::NoTemplate | InferenceError::Model(_) => {
-                Fault::field(param, error.to_string())
-            }
+            InferenceError::Grammar(_)
+            | InferenceError::EmptyPrompt
+            | InferenceError::NoTemplate
+            | InferenceError::Model(_) => Fault::field(param, error.to_string()),
             InferenceError::Tokenizer(tokenizer::TokenizerError::Template { .. }) => {
                 Fault::field(param, error.to_string())
             }

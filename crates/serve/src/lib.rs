@@ -14,6 +14,7 @@ mod conversation;
 mod documents;
 mod endpoints;
 mod error;
+mod format;
 mod guard;
 mod metrics;
 mod options;

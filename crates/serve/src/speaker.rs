@@ -7,7 +7,7 @@ use crate::tools::Format;
 use crate::worker::{Budget, Job, Ticket, UPDATES, Update, Worker};
 use inference::sampling::SamplingParams;
 use inference::text::Reasoning;
-use inference::{InferenceError, LanguageModel};
+use inference::{Guide, InferenceError, LanguageModel};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -40,6 +40,7 @@ pub(crate) struct Start {
     pub(crate) params: SamplingParams,
     pub(crate) reasoning: Option<Reasoning>,
     pub(crate) budget: Option<Budget>,
+    pub(crate) guide: Option<Guide>,
 }
 
 /// Texts in the making: dropping it gives them up.
@@ -176,6 +177,7 @@ impl Speaker {
             params: text.params,
             reasoning: text.reasoning,
             budget: text.budget,
+            guide: text.guide,
             updates: sender.clone(),
         });
         let ticket = self.worker.submit(jobs);

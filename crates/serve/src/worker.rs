@@ -8,7 +8,9 @@ use crate::error::Fault;
 use crate::metrics::Metrics;
 use inference::sampling::{Sampled, SamplingParams};
 use inference::text::{Reasoning, Segment};
-use inference::{Engine, EngineOptions, Event, Finish, FinishReason, LanguageModel, SequenceId, TextStream, Totals};
+use inference::{
+    Engine, EngineOptions, Event, Finish, FinishReason, Guide, LanguageModel, SequenceId, TextStream, Totals,
+};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,17 +32,21 @@ pub(crate) struct Job {
     pub(crate) reasoning: Option<Reasoning>,
     /// Where its reasoning ends, if it has not by itself.
     pub(crate) budget: Option<Budget>,
+    /// What holds its text.
+    pub(crate) guide: Option<Guide>,
     /// Where its text goes.
     pub(crate) updates: mpsc::Sender<(usize, Update)>,
 }
 
 /// How much of a text may be reasoning.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Budget {
     /// Most tokens.
     pub(crate) tokens: usize,
     /// What is put after them: the closing tag.
     pub(crate) close: Arc<[u32]>,
+    /// What holds the answer that comes then.
+    pub(crate) guide: Option<Guide>,
 }
 
 /// What happened to a job.
@@ -204,8 +210,9 @@ impl Thread {
 
     fn take(&mut self, command: Command) {
         match command {
-            Command::Start { request, job, asked } => {
-                match self.engine.add(&job.prompt, job.params.clone(), self.model.stop_ids()) {
+            Command::Start { request, mut job, asked } => {
+                let guide = job.guide.take();
+                match self.engine.add_guided(&job.prompt, job.params.clone(), self.model.stop_ids(), guide) {
                     Ok(id) => {
                         let tokenizer = self.model.tokenizer();
                         let stream = TextStream::new(tokenizer, &job.params.stop, job.reasoning.clone());
@@ -296,7 +303,7 @@ impl Thread {
             return;
         }
         let params = SamplingParams { max_tokens: left, ..running.job.params.clone() };
-        match self.engine.add(&prompt, params, self.model.stop_ids()) {
+        match self.engine.add_guided(&prompt, params, self.model.stop_ids(), budget.guide) {
             Ok(id) => _ = self.jobs.insert(id, running),
             Err(error) => _ = running.send(Update::Failed(Fault::of_inference(&error, "messages"))),
         }
@@ -355,7 +362,7 @@ impl Running {
         }
         match event.finish {
             None => Next::GoesOn,
-            Some(Finish::Stop) => self.end(FinishReason::Stop, metrics),
+            Some(Finish::Stop | Finish::Complete) => self.end(FinishReason::Stop, metrics),
             Some(_) => self.end(FinishReason::Length, metrics),
         }
     }

@@ -9,6 +9,7 @@ use crate::ask::{Ask, Thinking};
 use crate::body::{Body, Fields};
 use crate::conversation::{Message, Never, for_template};
 use crate::error::Fault;
+use crate::format::{ResponseFormat, held};
 use crate::speaker::Speaker;
 use crate::tools::{ToolChoice, ToolDeclaration, Toolbox};
 use axum::Json;
@@ -49,6 +50,8 @@ pub(crate) struct ChatRequest {
     thinking_budget: Option<usize>,
     /// Variables of the template: only `enable_thinking` is known. (Not OpenAI's.)
     chat_template_kwargs: Option<TemplateVariables>,
+    /// Holds the answer to JSON: `text`, `json_object`, or `json_schema` with a schema. Not together with tools.
+    response_format: Option<ResponseFormat>,
     /// Only `["text"]`.
     modalities: Option<Vec<Modality>>,
     /// Only false: answers are not kept.
@@ -153,6 +156,7 @@ pub(crate) async fn handle(
     let ask = Ask {
         messages: for_template(request.messages)?,
         toolbox: Toolbox::new(request.tools, request.tool_choice, request.parallel_tool_calls)?,
+        held: held(request.response_format, sampling.grammar)?,
         thinking: thinking(&speaker, request.reasoning_effort, request.chat_template_kwargs, request.thinking_budget)?,
         params,
         choices,

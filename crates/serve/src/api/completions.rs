@@ -5,14 +5,16 @@ use super::sampling::{MAX_CHOICES, Sampling};
 use super::sse::{self, Script};
 use crate::answer::{Heard, Hearing, Part, Plain, Reader, Usage};
 use crate::app::{App, FINGERPRINT, fresh_id, now};
-use crate::ask::of_choice;
+use crate::ask::{Held, of_choice};
 use crate::body::{Body, Fields};
 use crate::error::Fault;
+use crate::format::held;
 use crate::speaker::{Speaker, Start};
 use axum::Json;
 use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
+use inference::Guide;
 use inference::sampling::{MAX_LOGPROBS, Sampled};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -85,7 +87,8 @@ pub(crate) async fn handle(
     params.logprobs = request.logprobs;
     params.max_tokens = Some(request.max_tokens.unwrap_or(MAX_TOKENS));
     speaker.check_params(&params)?;
-    let prompts = prompts(&speaker, request.prompt).await?;
+    let held = held(None, sampling.grammar.clone())?;
+    let (prompts, guide) = prompts(&speaker, request.prompt, held).await?;
     let count = prompts.len() * n;
     if count > MAX_CHOICES {
         let message =
@@ -97,6 +100,7 @@ pub(crate) async fn handle(
         params: of_choice(&params, choice),
         reasoning: None,
         budget: None,
+        guide: guide.clone(),
     };
     let running = speaker.start((0..count).map(start).collect())?;
     let readers = (0..count).map(|_| Box::new(Plain) as Box<dyn Reader>).collect();
@@ -129,7 +133,11 @@ struct Prompt {
     text: String,
 }
 
-async fn prompts(speaker: &Arc<Speaker>, prompts: Prompts) -> Result<Vec<Prompt>, Fault> {
+async fn prompts(
+    speaker: &Arc<Speaker>,
+    prompts: Prompts,
+    held: Option<Held>,
+) -> Result<(Vec<Prompt>, Option<Guide>), Fault> {
     let speaker = speaker.clone();
     let work = tokio::task::spawn_blocking(move || {
         let text = |text: String| {
@@ -149,12 +157,17 @@ async fn prompts(speaker: &Arc<Speaker>, prompts: Prompts) -> Result<Vec<Prompt>
         if count == 0 || count > MAX_CHOICES {
             return Err(Fault::field("prompt", format!("prompt has {count} entries, expected 1 to {MAX_CHOICES}")));
         }
-        match prompts {
-            Prompts::Text(one) => Ok(vec![text(one)?]),
+        let all: Result<Vec<Prompt>, Fault> = match prompts {
+            Prompts::Text(one) => text(one).map(|one| vec![one]),
             Prompts::Texts(texts) => texts.into_iter().map(text).collect(),
-            Prompts::Ids(one) => Ok(vec![ids(one)?]),
+            Prompts::Ids(one) => ids(one).map(|one| vec![one]),
             Prompts::Lists(lists) => lists.into_iter().map(ids).collect(),
-        }
+        };
+        let guide = held.map(|held| {
+            let guide = speaker.model.guide(&held.grammar, None);
+            guide.map_err(|error| Fault::of_inference(&error, held.param))
+        });
+        Ok((all?, guide.transpose()?))
     });
     work.await.unwrap_or_else(|error| Err(Fault::internal(format!("the prompt could not be made: {error}"))))
 }

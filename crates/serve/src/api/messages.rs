@@ -395,6 +395,7 @@ pub(crate) async fn handle(
     let ask = Ask {
         messages: for_template(messages(talk.system, talk.messages)?)?,
         toolbox: toolbox(talk.tools, talk.tool_choice)?,
+        held: None,
         thinking: thinking(&speaker, talk.thinking)?,
         params,
         choices: 1,

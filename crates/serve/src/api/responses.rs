@@ -10,6 +10,7 @@ use crate::conversation::{
     CalledFunction, Content, FunctionKind, Message, Never, Role, TextPart, ToolCall, for_template,
 };
 use crate::error::Fault;
+use crate::format::TextFormat;
 use crate::tools::{Choice, Mode, Tool, Toolbox, no_parameters};
 use axum::Json;
 use axum::extract::State;
@@ -146,18 +147,9 @@ struct NamedTool {
 #[expect(dead_code, reason = "some fields are only checked, by their types")]
 struct TextOptions {
     /// Text, or JSON.
-    format: Option<Format>,
+    format: Option<TextFormat>,
     /// Only null.
     verbosity: Option<Never>,
-}
-
-/// Text, or JSON.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(tag = "type", deny_unknown_fields)]
-enum Format {
-    /// Text.
-    #[serde(rename = "text")]
-    Text {},
 }
 
 /// How much is thought.
@@ -391,6 +383,7 @@ pub(crate) async fn handle(
     let effort = request.reasoning.as_ref().and_then(|reasoning| reasoning.effort);
     let thinking = chat::thinking(&speaker, effort, None, None);
     let thinking = thinking.map_err(|fault| Fault { param: Some("reasoning.effort".into()), ..fault })?;
+    let format = request.text.and_then(|text| text.format).unwrap_or(TextFormat::Text {});
     let echo = json!({
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
@@ -399,12 +392,13 @@ pub(crate) async fn handle(
         "parallel_tool_calls": request.parallel_tool_calls.unwrap_or(true),
         "tool_choice": choice_name(request.tool_choice.as_ref()),
         "tools": request.tools.iter().flatten().map(tool_object).collect::<Vec<_>>(),
+        "text": {"format": format.object()},
         "reasoning": {"effort": effort.map(Effort::name), "summary": null},
     });
     let toolbox = toolbox(request.tools, request.tool_choice, request.parallel_tool_calls)?;
     let messages = for_template(messages(request.instructions, request.input)?)?;
     let user = request.user.or(request.safety_identifier);
-    let ask = Ask { messages, toolbox, thinking, params, choices: 1, user };
+    let ask = Ask { messages, toolbox, held: format.held(), thinking, params, choices: 1, user };
     let (hearing, tokens) = ask.start(&app, &speaker, "input").await?;
     let mut writer = Writer::new(&speaker.name, echo, Usage::of_prompt(tokens));
     if request.stream.unwrap_or(false) {
@@ -641,7 +635,6 @@ impl Writer {
             "output": self.output,
             "previous_response_id": null,
             "store": false,
-            "text": {"format": {"type": "text"}},
             "truncation": "disabled",
             "metadata": {},
             "usage": if self.end.is_some() { usage } else { Value::Null },

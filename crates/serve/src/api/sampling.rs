@@ -79,6 +79,8 @@ pub(crate) struct Sampling {
     pub(crate) ignore_eos: Option<bool>,
     /// Added to logits, by token id: -100 to 100.
     pub(crate) logit_bias: Option<BTreeMap<String, f32>>,
+    /// Holds the answer to a grammar, GBNF (rules with `::=`) or Lark. (Not OpenAI's.)
+    pub(crate) grammar: Option<String>,
     /// How many answers.
     #[schemars(range(min = 1, max = 128))]
     pub(crate) n: Option<usize>,

@@ -78,8 +78,7 @@ impl Reader for Objects {
     }
 }
 
-/// The one call that a grammar allows: `{"name": …, "arguments": …}` is the whole answer. If it was cut off, what there is
-/// of its arguments is given as it is.
+/// The one call that a grammar allows: `{"name": …, "arguments": …}` is the whole answer. One that was cut off is text.
 pub(crate) struct Forced {
     calls: Calls,
     held: String,

@@ -14,6 +14,7 @@ pub(crate) use prompt::tell;
 use crate::answer::{Call, Part, Plain, Reader};
 use crate::app::fresh_id;
 use crate::error::Fault;
+use grammar::GrammarSpec;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -190,6 +191,32 @@ impl Toolbox {
         self.tools.is_empty()
     }
 
+    /// What holds an answer to the one call that it must be.
+    pub(crate) fn forced_call(&self) -> Option<GrammarSpec> {
+        let forced = self.forced.as_ref()?;
+        let mut definitions = Map::new();
+        let mut calls = Vec::new();
+        for &place in forced {
+            let (tool, key) = (&self.tools[place], format!("tool{place}"));
+            // A schema refers to its own parts from its own root.
+            let mut parameters = Value::Object(tool.parameters.clone());
+            moved(&mut parameters, &format!("#/$defs/{key}"), MAX_DEPTH);
+            definitions.insert(key.clone(), parameters);
+            calls.push(json!({
+                "type": "object",
+                "properties": {"name": {"const": tool.name}, "arguments": {"$ref": format!("#/$defs/{key}")}},
+                "required": ["name", "arguments"],
+                "additionalProperties": false,
+            }));
+        }
+        let mut schema = match <[Value; 1]>::try_from(calls) {
+            Ok([call]) => call,
+            Err(calls) => json!({"anyOf": calls}),
+        };
+        schema["$defs"] = Value::Object(definitions);
+        Some(GrammarSpec::JsonSchema(schema))
+    }
+
     /// What reads the calls out of an answer's text.
     pub(crate) fn reader(&self, format: Format) -> Box<dyn Reader> {
         let calls = Calls::new(self);
@@ -219,6 +246,28 @@ pub(crate) enum Choice {
     Required,
     /// This one.
     Named(String),
+}
+
+/// Deepest nesting of a schema in which references are looked for.
+const MAX_DEPTH: usize = 128;
+
+/// References of a schema that has moved from the root to a place inside of another one.
+fn moved(schema: &mut Value, to: &str, depth: usize) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    match schema {
+        Value::Object(object) => {
+            for (key, value) in object {
+                match value {
+                    Value::String(text) if key == "$ref" && text.starts_with('#') => {
+                        *text = format!("{to}{}", &text[1..])
+                    }
+                    value => moved(value, to, depth),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| moved(value, to, depth)),
+        _ => {}
+    }
 }
 
 /// The schema of a function without arguments.
@@ -281,6 +330,14 @@ impl Format {
             () if has("\"parameters\"") && (has("<|python_tag|>") || has("ipython")) => Format::Llama,
             () if has("tools") => Format::Unknown,
             () => Format::Hermes,
+        }
+    }
+
+    /// What a call begins with, where its inside is the same JSON.
+    pub(crate) fn opening(self) -> &'static str {
+        match self {
+            Format::Hermes => "<tool_call>\n",
+            _ => "",
         }
     }
 

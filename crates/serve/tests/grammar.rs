@@ -1,0 +1,244 @@
+//! Answers held to JSON Schemas and grammars, and tool calls that must come.
+
+mod common;
+use common::{Live, question, with};
+use serde_json::{Value, json};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn content(answer: &Value) -> &str {
+    answer["choices"][0]["message"]["content"].as_str().unwrap()
+}
+
+fn format(schema: Value) -> Value {
+    json!({"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "strict": true, "schema": schema}}})
+}
+
+/// A schema whose answers are short, whatever the model would say.
+fn colour() -> Value {
+    json!({"type": "object", "properties": {"colour": {"enum": ["red", "green"]}, "n": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["colour", "n"], "additionalProperties": false})
+}
+
+fn tools() -> Value {
+    json!([
+        {"type": "function", "function": {"name": "paint", "description": "Paints.", "parameters": colour(), "strict": true}},
+        {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "properties": {}, "additionalProperties": false}}},
+    ])
+}
+
+fn long() -> Value {
+    with(question("Hello"), json!({"max_tokens": 200}))
+}
+
+#[test]
+fn an_answer_fits_its_schema_streamed_and_unstreamed_also_sampled() {
+    let live = Live::tiny();
+    for temperature in [0.0, 1.5] {
+        let body = with(with(long(), format(colour())), json!({"temperature": temperature, "seed": 3}));
+        let whole = live.ok(CHAT, &body);
+        let answer: Value = serde_json::from_str(content(&whole)).unwrap_or_else(|e| panic!("{e}: {whole}"));
+        assert!(
+            ["red", "green"].contains(&answer["colour"].as_str().unwrap())
+                && (1..=9).contains(&answer["n"].as_i64().unwrap())
+        );
+        assert_eq!(whole["choices"][0]["finish_reason"], "stop");
+        let chunks = live.stream(CHAT, &body);
+        let text: String = chunks.iter().filter_map(|c| c["choices"][0]["delta"]["content"].as_str()).collect();
+        assert_eq!(text, content(&whole));
+    }
+    let response =
+        json!({"input": "Hello", "text": {"format": {"type": "json_schema", "name": "c", "schema": colour()}}});
+    let response = live.ok("/v1/responses", &response);
+    let text = response["output"][0]["content"][0]["text"].as_str().unwrap();
+    assert!(serde_json::from_str::<Value>(text).unwrap()["colour"].is_string());
+    assert_eq!(response["text"]["format"]["type"], "json_schema");
+    let object = live.ok(CHAT, &with(long(), json!({"response_format": {"type": "json_object"}, "max_tokens": 1})));
+    assert!(content(&object).trim_start().starts_with('{') || content(&object).trim().is_empty());
+}
+
+#[test]
+fn a_pattern_with_a_length_is_honoured_or_refused_by_name() {
+    let live = Live::tiny();
+    let schema = json!({"type": "object", "properties": {"s": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}},
+        "required": ["s"], "additionalProperties": false});
+    let answer = live.post(CHAT, &with(long(), format(schema)));
+    match answer.status {
+        200 => {
+            let answer: Value = serde_json::from_str(content(&answer.json())).unwrap();
+            let text = answer["s"].as_str().unwrap();
+            assert!((1..=3).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase()), "{text}");
+        }
+        status => assert_eq!((status, &answer.json()["error"]["param"]), (400, &"response_format".into())),
+    }
+}
+
+#[test]
+fn a_schema_or_grammar_that_cannot_be_honoured_is_a_400_that_names_what() {
+    let live = Live::tiny();
+    let nested = (0..100).fold(json!(true), |inner, _| json!({"items": inner}));
+    for (change, param, part) in [
+        (
+            format(json!({"type": "object", "unevaluatedProperties": {"type": "string"}, "$ref": "#/none"})),
+            "response_format",
+            "",
+        ),
+        (format(json!({"type": "wizard"})), "response_format", "wizard"),
+        (
+            format(json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true})),
+            "response_format",
+            "uniqueItems",
+        ),
+        (json!({"response_format": {"type": "xml"}}), "response_format", "xml"),
+        (json!({"response_format": {"type": "json_schema"}}), "response_format", "json_schema"),
+        (json!({"grammar": "start: \"a"}), "grammar", ""),
+        (json!({"grammar": "("  .repeat(60_000)}), "grammar", ""),
+        (json!({"grammar": format!("start: {}", "(".repeat(60_000))}), "grammar", ""),
+        (with(json!({"grammar": "start: \"a\""}), format(json!({}))), "grammar", ""),
+        (with(json!({"tools": tools_without_strict()}), format(json!({}))), "response_format", "tools"),
+    ] {
+        let start = std::time::Instant::now();
+        let (status, error) = live.error(CHAT, &with(long(), change.clone()));
+        let text = change.to_string();
+        assert_eq!((status, error["param"].as_str()), (400, Some(param)), "{text:.200} {error}");
+        assert!(error["message"].as_str().unwrap().contains(part), "{error}");
+        assert!(start.elapsed().as_secs() < 1, "{text:.200}");
+    }
+    for hostile in [
+        json!({"type": "array", "maxItems": 1_000_000_000, "minItems": 999_999_999}),
+        json!({"$ref": "#"}),
+        json!({"type": "string", "pattern": "(".repeat(60_000)}),
+        json!({"type": "string", "pattern": "((a{1,1000}){1,1000}){1,1000}"}),
+        nested,
+    ] {
+        let start = std::time::Instant::now();
+        let answer = live.post(CHAT, &with(with(long(), json!({"max_tokens": 2})), format(hostile.clone())));
+        assert!([200, 400].contains(&answer.status), "{}", answer.text());
+        assert!(start.elapsed().as_secs() < 2, "{:.100}", hostile.to_string());
+    }
+    live.ok(CHAT, &question("Hello"));
+}
+
+fn tools_without_strict() -> Value {
+    let mut tools = tools();
+    tools[0]["function"].as_object_mut().unwrap().remove("strict");
+    tools
+}
+
+#[test]
+fn a_grammar_holds_a_text_of_either_api() {
+    let live = Live::tiny();
+    for grammar in ["root ::= \"yes\" | \"no\"", "start: \"yes\" | \"no\""] {
+        let chat = live.ok(CHAT, &with(long(), json!({"grammar": grammar})));
+        assert!(["yes", "no"].contains(&content(&chat)), "{chat}");
+        let text = live.ok("/v1/completions", &json!({"prompt": "Well, ", "grammar": grammar, "n": 2}));
+        for choice in text["choices"].as_array().unwrap() {
+            assert!(["yes", "no"].contains(&choice["text"].as_str().unwrap()), "{text}");
+            assert_eq!(choice["finish_reason"], "stop");
+        }
+    }
+}
+
+#[test]
+fn a_call_that_must_come_comes_and_streams_in_openai_s_deltas() {
+    let live = Live::tiny();
+    for (choice, names) in [
+        (json!("required"), &["paint", "stop"][..]),
+        (json!({"type": "function", "function": {"name": "paint"}}), &["paint"]),
+        (json!({"type": "function", "function": {"name": "stop"}}), &["stop"]),
+    ] {
+        let body = with(long(), json!({"tools": tools(), "tool_choice": choice}));
+        let whole = live.ok(CHAT, &body);
+        let (choice, message) = (&whole["choices"][0], &whole["choices"][0]["message"]);
+        assert_eq!((&choice["finish_reason"], &message["content"]), (&"tool_calls".into(), &Value::Null), "{whole}");
+        let call = &message["tool_calls"][0];
+        let name = call["function"]["name"].as_str().unwrap();
+        assert!(
+            names.contains(&name) && call["id"].as_str().unwrap().starts_with("call_") && call["type"] == "function"
+        );
+        let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!(arguments["colour"].is_string(), name == "paint");
+
+        let chunks = live.stream(CHAT, &body);
+        let deltas: Vec<&Value> =
+            chunks.iter().filter_map(|c| c["choices"][0]["delta"]["tool_calls"].as_array()).flatten().collect();
+        assert!(deltas.iter().all(|d| d["index"] == 0));
+        let first = deltas[0];
+        assert_eq!(
+            (&first["function"]["name"], &first["function"]["arguments"], &first["type"]),
+            (&name.into(), &"".into(), &"function".into())
+        );
+        assert!(deltas[1..].iter().all(|d| d.get("id").is_none() && d["function"].get("name").is_none()));
+        let joined: String = deltas.iter().filter_map(|d| d["function"]["arguments"].as_str()).collect();
+        assert_eq!(joined, call["function"]["arguments"].as_str().unwrap());
+        assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
+    }
+}
+
+#[test]
+fn a_call_is_told_in_the_other_forms_too() {
+    let live = Live::tiny();
+    let flat = json!([{"type": "function", "name": "paint", "parameters": colour()}]);
+    let response = live.ok("/v1/responses", &json!({"input": "Hello", "tools": flat, "tool_choice": "required"}));
+    let item = &response["output"][0];
+    assert_eq!(
+        (&item["type"], &item["name"], &item["status"]),
+        (&"function_call".into(), &"paint".into(), &"completed".into())
+    );
+    let tool = json!({"name": "paint", "input_schema": colour()});
+    let body = json!({"max_tokens": 200, "messages": [{"role": "user", "content": "Hello"}], "tools": [tool], "tool_choice": {"type": "any"}});
+    let message = live.ok("/v1/messages", &body);
+    let block = &message["content"][0];
+    assert_eq!(
+        (&block["type"], &block["name"], &message["stop_reason"]),
+        (&"tool_use".into(), &"paint".into(), &"tool_use".into())
+    );
+    assert!(block["input"]["colour"].is_string());
+    // And the conversation goes on with what the tool gave.
+    let goes_on = json!([
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": [block]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": block["id"], "content": "done"}]},
+    ]);
+    live.ok("/v1/messages", &json!({"max_tokens": 4, "messages": goes_on, "tools": body["tools"]}));
+    let input = json!([{"role": "user", "content": "Hello"}, item, {"type": "function_call_output", "call_id": item["call_id"], "output": "done"}]);
+    live.ok("/v1/responses", &json!({"input": input, "tools": flat, "max_output_tokens": 4}));
+    let call = json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "paint", "arguments": "{\"colour\": \"red\"}"}}]});
+    let messages = json!([{"role": "user", "content": "Hello"}, call, {"role": "tool", "tool_call_id": "call_1", "content": "done"}]);
+    live.ok(CHAT, &json!({"messages": messages, "tools": tools_without_strict(), "max_tokens": 4}));
+}
+
+#[test]
+fn tools_that_refer_to_their_own_definitions_are_understood() {
+    let live = Live::tiny();
+    let parameters = json!({"type": "object", "$defs": {"Colour": {"enum": ["red"]}}, "properties": {"c": {"$ref": "#/$defs/Colour"}},
+        "required": ["c"], "additionalProperties": false});
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": parameters}});
+    let body = with(long(), json!({"tools": [tool("a"), tool("b")], "tool_choice": "required"}));
+    let answer = live.ok(CHAT, &body);
+    let arguments = answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), json!({"c": "red"}));
+}
+
+#[test]
+fn wrong_tools_and_choices_are_refused_by_name() {
+    let live = Live::tiny();
+    let function = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+    for (change, param) in [
+        (json!({"tool_choice": "required"}), "tool_choice"),
+        (json!({"parallel_tool_calls": false}), "parallel_tool_calls"),
+        (json!({"tools": tools(), "tool_choice": {"type": "function", "function": {"name": "fly"}}}), "tool_choice"),
+        (json!({"tools": tools(), "tool_choice": "maybe"}), "tool_choice"),
+        (json!({"tools": tools()}), "tools[0].function.strict"),
+        (json!({"tools": [{"type": "retrieval"}]}), "tools[0].type"),
+        (function(json!({"name": "a b"})), "tools[0].function.name"),
+        (function(json!({"name": ""})), "tools[0].function.name"),
+        (function(json!({"name": "x", "parameters": {"type": "array"}})), "tools[0].function.parameters"),
+        (function(json!({"name": "x", "parameters": 3})), "tools[0].function.parameters"),
+        (json!({"messages": [{"role": "tool", "content": "x"}]}), "messages[0].tool_call_id"),
+    ] {
+        let (status, error) = live.error(CHAT, &with(question("Hello"), change.clone()));
+        assert_eq!((status, error["param"].as_str()), (400, Some(param)), "{change} {error}");
+    }
+}
