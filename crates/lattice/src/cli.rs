@@ -1,8 +1,8 @@
 //! What can be typed after `lattice`, and what happens to errors and interrupts: the frame around the commands.
 
 use crate::commands::{
-    batch, bench, chat, detokenize, doctor, embed, generate, grammar, inspect, models, parity, ppl, pull, rerank, rm, serve,
-    tokenize,
+    batch, bench, chat, detokenize, doctor, embed, generate, grammar, inspect, models, parity, ppl, pull, rerank, rm,
+    serve, tokenize,
 };
 use crate::error::CliError;
 use crate::interrupt;

@@ -39,6 +39,8 @@ pub(crate) enum CliError {
     NoChunks,
     #[error("{flag} is not built yet: leave it out")]
     FlagNotBuilt { flag: &'static str },
+    #[error("{flag} is not for all requests of a server: each says so itself; leave it out")]
+    OfRequests { flag: &'static str },
     #[error("the model's chat template knows of no reasoning: leave --think out")]
     NoReasoning,
     #[error("cannot read from the keyboard: {reason}; give the question with -p, or lines on stdin")]

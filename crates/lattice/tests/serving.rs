@@ -96,6 +96,8 @@ fn wrong_flags_are_refused_before_it_listens() {
     }
     let message = error(&["serve", "--model", &model, "--alias", "gpt=other"]);
     assert_eq!(message, "alias gpt stands for other, which is not served: name it with --model too");
+    let message = error(&["serve", "--model", &model, "--grammar", "x"]);
+    assert!(message.starts_with("--grammar is not for all requests of a server"), "{message}");
     let message = error(&["serve", "--model", &model, "--port", "0", "--api-key", "a b"]);
     assert!(message.starts_with("API key 0 is empty, or has a character"), "{message}");
 }
@@ -106,14 +108,18 @@ fn a_batch_file_is_answered_line_by_line_and_goes_on_after_a_stop() {
     let (input, output) = (dir.path().join("in.jsonl"), dir.path().join("out.jsonl"));
     let line = |n: usize| {
         let body = json!({"prompt": format!("Hello {n}"), "max_tokens": 3, "temperature": 0});
-        json!({"custom_id": format!("{n}"), "method": "POST", "url": "/v1/completions", "body": body}).to_string() + "\n"
+        json!({"custom_id": format!("{n}"), "method": "POST", "url": "/v1/completions", "body": body}).to_string()
+            + "\n"
     };
     fs::write(&input, (0..5).map(line).collect::<String>()).unwrap();
     let args = ["batch", input.to_str().unwrap(), output.to_str().unwrap(), "--model", &model, "--json"];
     let (status, summary, stderr) = run(&args);
     assert_eq!(status, 0, "{stderr}");
     let summary: Value = serde_json::from_str(&summary).unwrap();
-    assert_eq!((&summary["answered"], &summary["failed"], &summary["completion_tokens"]), (&5.into(), &0.into(), &15.into()));
+    assert_eq!(
+        (&summary["answered"], &summary["failed"], &summary["completion_tokens"]),
+        (&5.into(), &0.into(), &15.into())
+    );
     let text = fs::read_to_string(&output).unwrap();
     assert_eq!(lines(&text).len(), 5);
     fs::write(&output, &text[..text.len() - 30]).unwrap();

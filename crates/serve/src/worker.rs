@@ -349,6 +349,7 @@ impl Running {
             if (!new.segments.is_empty() || token.as_ref().is_some_and(|t| t.logprob.is_some()))
                 && !self.send(Update::Text { segments: new.segments, token })
             {
+                metrics.cancelled();
                 return Next::Ended;
             }
             if new.stop.is_some() {

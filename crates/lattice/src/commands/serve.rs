@@ -1,6 +1,6 @@
 //! `lattice serve`: models behind OpenAI's HTTP API.
 
-use super::{DEFAULT_EMBEDDER, locate};
+use super::{DEFAULT_EMBEDDER, json_line, locate};
 use crate::error::CliError;
 use crate::executor::{ExecutorArgs, PrecisionArgs};
 use crate::interrupt::Catch;
@@ -64,6 +64,9 @@ pub(crate) struct Args {
     /// How long running answers may go on after the server was asked to end, in seconds
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = LIMITS)]
     drain: u32,
+    /// The address as one object: {"url":…}
+    #[arg(long)]
+    json: bool,
     /// Open models at their first request, not at the start
     #[arg(long, help_heading = MEMORY)]
     lazy: bool,
@@ -106,8 +109,11 @@ const MEMORY: &str = "Memory";
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     let server = Server::bind(options(&args, terminal)?)?;
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
-    let mut out = terminal.out();
-    writeln!(out, "{scheme}://{}", server.address())?;
+    let (url, mut out) = (format!("{scheme}://{}", server.address()), terminal.out());
+    match args.json {
+        true => json_line(&mut out, &serde_json::json!({ "url": url }))?,
+        false => writeln!(out, "{url}")?,
+    }
     out.flush()?;
     drop(out);
     let catch = Catch::new();
@@ -117,7 +123,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
 impl ModelsArgs {
     /// A server of these models, as usual otherwise.
     pub(crate) fn options(&self, default: &[&str], terminal: &Terminal) -> Result<Options, CliError> {
-        self.sampling.check()?;
+        self.sampling.check_default()?;
         let ops = self.executor.open(self.precision.level()?)?;
         let named: Vec<&str> = self.model.iter().map(String::as_str).collect();
         let mut models = Vec::new();

@@ -13,12 +13,13 @@ pub(crate) struct Blocks {
     close: &'static str,
     parse: Parse,
     held: String,
-    inside: bool,
+    /// Inside of a block: how many bytes of blanks are held before its tag.
+    inside: Option<usize>,
 }
 
 impl Blocks {
     pub(crate) fn new(calls: Calls, open: &'static str, close: &'static str, parse: Parse) -> Blocks {
-        Blocks { calls, open, close, parse, held: String::new(), inside: false }
+        Blocks { calls, open, close, parse, held: String::new(), inside: None }
     }
 
     /// Gives out the first `bytes` that are held; nothing after the only call that was asked for.
@@ -36,8 +37,7 @@ impl Blocks {
             // Blanks before a block belong to it.
             let end = self.held[..at].trim_end().len();
             self.text(end, out);
-            self.held.drain(..at - end);
-            self.inside = true;
+            self.inside = Some(at - end);
             return true;
         }
         let begins = |&(at, _): &(usize, char)| self.open.starts_with(&self.held[at..]);
@@ -46,10 +46,10 @@ impl Blocks {
         false
     }
 
-    fn block(&mut self, out: &mut Vec<Part>) -> bool {
+    fn block(&mut self, blanks: usize, out: &mut Vec<Part>) -> bool {
         let Some(at) = self.held.find(self.close) else { return false };
-        self.inside = false;
-        let calls = (self.parse)(&self.held[self.open.len()..at], &self.calls.tools);
+        self.inside = None;
+        let calls = (self.parse)(&self.held[blanks + self.open.len()..at], &self.calls.tools);
         match calls.filter(|calls| self.calls.know(calls)) {
             Some(calls) => {
                 self.held.drain(..at + self.close.len());
@@ -64,13 +64,16 @@ impl Blocks {
 impl Reader for Blocks {
     fn push(&mut self, text: &str, out: &mut Vec<Part>) {
         self.held.push_str(text);
-        while if self.inside { self.block(out) } else { self.outside(out) } {}
+        while match self.inside {
+            Some(blanks) => self.block(blanks, out),
+            None => self.outside(out),
+        } {}
     }
 
     fn finish(&mut self, out: &mut Vec<Part>) {
         // Models leave the last tag out when they end right after a call.
-        if self.inside {
-            let calls = (self.parse)(&self.held[self.open.len()..], &self.calls.tools);
+        if let Some(blanks) = self.inside {
+            let calls = (self.parse)(&self.held[blanks + self.open.len()..], &self.calls.tools);
             if let Some(calls) = calls.filter(|calls| self.calls.know(calls)) {
                 self.held.clear();
                 self.calls.give(calls, out);
