@@ -157,12 +157,9 @@ fn a_grammar_holds_a_text_of_either_api() {
 #[test]
 fn a_call_that_must_come_comes_and_streams_in_openai_s_deltas() {
     let Some(live) = live() else { return };
-    for (choice, names) in [
-        (json!("required"), &["paint", "stop"][..]),
-        (json!({"type": "function", "function": {"name": "paint"}}), &["paint"]),
-        (json!({"type": "function", "function": {"name": "stop"}}), &["stop"]),
-    ] {
-        let body = with(long(), json!({"tools": tools(), "tool_choice": choice}));
+    let names = ["paint"];
+    for choice in [json!("required"), json!({"type": "function", "function": {"name": "paint"}})] {
+        let body = with(long(), json!({"tools": [tools()[0]], "tool_choice": choice}));
         let whole = live.ok(CHAT, &body);
         let (choice, message) = (&whole["choices"][0], &whole["choices"][0]["message"]);
         assert_eq!((&choice["finish_reason"], &message["content"]), (&"tool_calls".into(), &Value::Null), "{whole}");
