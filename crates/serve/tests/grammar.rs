@@ -143,7 +143,7 @@ fn tools_without_strict() -> Value {
 #[test]
 fn a_grammar_holds_a_text_of_either_api() {
     let Some(live) = live() else { return };
-    for grammar in ["start: \"yes\" | \"no\""] {
+    for grammar in ["root ::= \"yes\" | \"no\"", "start: \"yes\" | \"no\""] {
         let chat = live.ok(CHAT, &with(long(), json!({"grammar": grammar})));
         assert!(["yes", "no"].contains(&content(&chat)), "{chat}");
         let text = live.ok("/v1/completions", &json!({"prompt": "Well, ", "grammar": grammar, "n": 2}));

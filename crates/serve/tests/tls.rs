@@ -40,7 +40,7 @@ fn ask(live: &Live, request: &str) -> std::io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut text = Vec::new();
     match stream.read_to_end(&mut text) {
-        Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => return Err(error),
+        Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => Err(error),
         _ => Ok(String::from_utf8_lossy(&text).into_owned()),
     }
 }
