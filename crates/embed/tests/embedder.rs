@@ -4,7 +4,7 @@ use lattice_embed::{
     Cancel, EmbedError, EmbedOptions, Embedder, EmbeddingService, Modules, NativeEmbeddingService, OpenOptions,
     Pooling, Prompt, RerankOptions, Reranker,
 };
-use ops::{Cpu, CpuOptions, Isa};
+use ops::{Cpu, CpuOptions, Isa, Precision};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn json(file: PathBuf) -> Value {
 }
 
 fn open(dir: &Path, isa: Isa) -> Result<Embedder, EmbedError> {
-    let ops = Cpu::new(&CpuOptions { threads: Some(2), isa: Some(isa), ..CpuOptions::default() })?;
+    let ops = Cpu::new(&CpuOptions { threads: Some(2), isa: Some(isa), precision: Precision::Exact })?;
     Embedder::from_dir(dir, &OpenOptions { ops: Some(Arc::new(ops)), pooling: None })
 }
 

@@ -2,7 +2,7 @@
 //! machine has; and the two promises that hold bit for bit: batch mates change nothing, and neither does a queue.
 
 use lattice_models::{Batch, Config, Forward, Loaded, find, load};
-use ops::{Cpu, CpuOptions, Deferred, Isa, Ops, Pool};
+use ops::{Cpu, CpuOptions, Deferred, Isa, Ops, Pool, Precision};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -141,7 +141,8 @@ impl Padded {
 }
 
 fn every_isa() -> impl Iterator<Item = Cpu> {
-    Isa::available().into_iter().map(|isa| Cpu::new(&CpuOptions { isa: Some(isa), ..CpuOptions::default() }).unwrap())
+    let options = |isa| CpuOptions { isa: Some(isa), precision: Precision::Exact, ..CpuOptions::default() };
+    Isa::available().into_iter().map(move |isa| Cpu::new(&options(isa)).unwrap())
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

@@ -1,7 +1,7 @@
 //! What a model directory may look like, and what is said about one that does not fit.
 
 use lattice_models::{Batch, Caches, Config, Forward, LayerState, Loaded, ModelError, load, load_checkpoint};
-use ops::{Cpu, CpuOptions, KvFormat, Ops, Past};
+use ops::{Cpu, CpuOptions, KvFormat, Ops, Past, Precision};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ use std::sync::LazyLock;
 use tempfile::TempDir;
 use weights::{Checkpoint, Format, Tensor, write_safetensors};
 
-static CPU: LazyLock<Cpu> =
-    LazyLock::new(|| Cpu::new(&CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap());
+static CPU: LazyLock<Cpu> = LazyLock::new(|| {
+    Cpu::new(&CpuOptions { threads: Some(1), precision: Precision::Exact, ..CpuOptions::default() }).unwrap()
+});
 
 /// A golden case's folder.
 fn golden(case: &str) -> PathBuf {
