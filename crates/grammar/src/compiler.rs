@@ -19,7 +19,7 @@ const NARROW: usize = 256;
 /// Stack for the recursion over large grammars.
 const STACK: usize = 256 << 20;
 /// Whitespace between the parts of JSON: a model that goes astray here could go on without end.
-const WHITESPACE: &str = r"[ \t\r\n]{1,64}";
+const WHITESPACE: &str = r"[ \t]{1,4}|\r?\n[ \t]{0,60}";
 
 /// Compiles grammars for one vocabulary. Clones share everything.
 #[derive(Clone)]
