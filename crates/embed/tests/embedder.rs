@@ -20,7 +20,11 @@ fn json(file: PathBuf) -> Value {
 }
 
 fn open(dir: &Path, isa: Isa) -> Result<Embedder, EmbedError> {
-    let ops = Cpu::new(&CpuOptions { threads: Some(2), isa: Some(isa), precision: Precision::Exact })?;
+    open_at(Precision::Exact, dir, isa)
+}
+
+fn open_at(precision: Precision, dir: &Path, isa: Isa) -> Result<Embedder, EmbedError> {
+    let ops = Cpu::new(&CpuOptions { threads: Some(2), isa: Some(isa), precision })?;
     Embedder::from_dir(dir, &OpenOptions { ops: Some(Arc::new(ops)), pooling: None })
 }
 
@@ -100,9 +104,11 @@ fn every_folder_gives_the_vectors_of_sentence_transformers_on_every_isa() {
 #[test]
 fn a_vector_does_not_depend_on_its_batch_mates() {
     let long = "several words that are repeated ".repeat(60);
+    let cases = ["st_bert_mean", "st_bert_cls", "st_roberta_lasttoken"];
+    let cases = || cases.into_iter().flat_map(|case| [(case, Precision::Exact), (case, Precision::Default)]);
     for isa in Isa::available() {
-        for case in ["st_bert_mean", "st_bert_cls", "st_roberta_lasttoken"] {
-            let embedder = open(&golden(case), isa).expect("a golden opens");
+        for (case, precision) in cases() {
+            let embedder = open_at(precision, &golden(case), isa).expect("a golden opens");
             let alone = vectors(&embedder, &["hi"]).remove(0);
             let beside = vectors(&embedder, &["hi", &long]).remove(0);
             let between = vectors(&embedder, &[&long, "hi", "What is this?"]).remove(1);
@@ -111,7 +117,27 @@ fn a_vector_does_not_depend_on_its_batch_mates() {
             many.insert(123, "hi");
             let among = vectors(&embedder, &many).remove(123);
             for other in [beside, between, among] {
-                assert!(alone.iter().zip(&other).all(|(a, b)| a.to_bits() == b.to_bits()), "{case} {isa}");
+                assert!(
+                    alone.iter().zip(&other).all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{case} {isa} {precision:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_default_precision_is_within_1e_5_of_exact() {
+    let texts = ["hi", "What is this?", "several words that are repeated several times"];
+    for isa in Isa::available() {
+        for case in ["st_bert_mean", "st_bert_cls", "st_roberta_lasttoken"] {
+            let [exact, default] = [Precision::Exact, Precision::Default]
+                .map(|precision| vectors(&open_at(precision, &golden(case), isa).expect("a golden opens"), &texts));
+            for (a, b) in exact.iter().zip(&default) {
+                // Of vectors of length one.
+                let length = a.iter().map(|x| x * x).sum::<f32>().sqrt();
+                let off = largest_difference(a, b) / length;
+                assert!(off <= 1e-5, "{case} {isa}: off by {off:e}");
             }
         }
     }

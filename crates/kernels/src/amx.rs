@@ -163,10 +163,66 @@ fn split_rows(x: Rows<'_>, steps: usize, to: &mut [u16]) {
     }
 }
 
-/// A function that multiplies: `$zero` makes the sums zero, `$step` adds the products of a step, `$store` writes the sums.
-/// `a` is the first sixteen rows' tiles and `a1` the next, `b` the panel's, 64 bytes a row; `c` is the sums, 128 bytes a row.
+/// The instructions for 32 rows: `a` is the first sixteen rows' tiles and `a1` the next, `b` the panel's, 64 bytes a row; `c`
+/// is the sums, 128 bytes a row. A step adds mid·w, then hi·w, of the weights' first piece.
+macro_rules! rows_of_32 {
+    (zero) => {
+        "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3"
+    };
+    (step) => {
+        concat!(
+            "tileloadd tmm4, [{a} + {s}*1 + 1024]\n",
+            "tileloadd tmm6, [{b} + {s}*1]\n",
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            "tileloadd tmm7, [{b} + {s}*1 + 1024]\n",
+            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            "tileloadd tmm5, [{a1} + {s}*1 + 1024]\n",
+            "tdpbf16ps tmm2, tmm5, tmm6\n",
+            "tdpbf16ps tmm3, tmm5, tmm7\n",
+            "tileloadd tmm4, [{a} + {s}*1]\n",
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            "tileloadd tmm5, [{a1} + {s}*1]\n",
+            "tdpbf16ps tmm2, tmm5, tmm6\n",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+        )
+    };
+    (store) => {
+        concat!(
+            "tilestored [{c} + {t}*1], tmm0\n",
+            "tilestored [{c} + {t}*1 + 64], tmm1\n",
+            "tilestored [{c} + {t}*1 + 2048], tmm2\n",
+            "tilestored [{c} + {t}*1 + 2112], tmm3",
+        )
+    };
+}
+
+/// The same for 16 rows.
+macro_rules! rows_of_16 {
+    (zero) => {
+        "tilezero tmm0\ntilezero tmm1"
+    };
+    (step) => {
+        concat!(
+            "tileloadd tmm4, [{a} + {s}*1 + 1024]\n",
+            "tileloadd tmm5, [{a} + {s}*1]\n",
+            "tileloadd tmm6, [{b} + {s}*1]\n",
+            "tileloadd tmm7, [{b} + {s}*1 + 1024]\n",
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            "tdpbf16ps tmm0, tmm5, tmm6\n",
+            "tdpbf16ps tmm1, tmm5, tmm7",
+        )
+    };
+    (store) => {
+        "tilestored [{c} + {t}*1], tmm0\ntilestored [{c} + {t}*1 + 64], tmm1"
+    };
+}
+
+/// A function that multiplies so many rows by a panel whose tiles of a step are `$panel_step` bytes; `$step` adds what the
+/// weights' second piece does, if they have one.
 macro_rules! product {
-    ($(#[$doc:meta])* $name:ident, $panel_step:literal, [$($zero:literal)*], [$($step:literal)*], [$($store:literal)*]) => {
+    ($(#[$doc:meta])* $name:ident, $panel_step:literal, $rows:ident, [$($step:literal)*]) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -178,15 +234,16 @@ macro_rules! product {
             // SAFETY: as the caller promises; what is read and written is inside a, b and c.
             unsafe {
                 asm!(
-                    $($zero,)*
+                    $rows!(zero),
                     "2:",
+                    $rows!(step),
                     $($step,)*
                     "add {a}, 2048",
                     "add {a1}, 2048",
                     concat!("add {b}, ", $panel_step),
                     "dec {n}",
                     "jnz 2b",
-                    $($store,)*
+                    $rows!(store),
                     a = inout(reg) a.as_ptr() => _,
                     a1 = inout(reg) a.as_ptr().wrapping_add(steps * 2 * TILE) => _,
                     b = inout(reg) b.as_ptr() => _,
@@ -204,101 +261,35 @@ macro_rules! product {
 }
 
 product! {
-    /// 32 rows, weights of two pieces: mid·hi, hi·hi, hi·mid.
-    two_by_two, "4096",
-    ["tilezero tmm0" "tilezero tmm1" "tilezero tmm2" "tilezero tmm3"],
+    /// 32 rows, weights of two pieces.
+    two_by_two, "4096", rows_of_32,
     [
-        "tileloadd tmm4, [{a} + {s}*1 + 1024]"
-        "tileloadd tmm6, [{b} + {s}*1]"
-        "tdpbf16ps tmm0, tmm4, tmm6"
-        "tileloadd tmm7, [{b} + {s}*1 + 1024]"
-        "tdpbf16ps tmm1, tmm4, tmm7"
-        "tileloadd tmm5, [{a1} + {s}*1 + 1024]"
-        "tdpbf16ps tmm2, tmm5, tmm6"
-        "tdpbf16ps tmm3, tmm5, tmm7"
-        "tileloadd tmm4, [{a} + {s}*1]"
-        "tdpbf16ps tmm0, tmm4, tmm6"
-        "tdpbf16ps tmm1, tmm4, tmm7"
-        "tileloadd tmm5, [{a1} + {s}*1]"
-        "tdpbf16ps tmm2, tmm5, tmm6"
-        "tdpbf16ps tmm3, tmm5, tmm7"
         "tileloadd tmm6, [{b} + {s}*1 + 2048]"
         "tdpbf16ps tmm0, tmm4, tmm6"
         "tileloadd tmm7, [{b} + {s}*1 + 3072]"
         "tdpbf16ps tmm1, tmm4, tmm7"
         "tdpbf16ps tmm2, tmm5, tmm6"
         "tdpbf16ps tmm3, tmm5, tmm7"
-    ],
-    [
-        "tilestored [{c} + {t}*1], tmm0"
-        "tilestored [{c} + {t}*1 + 64], tmm1"
-        "tilestored [{c} + {t}*1 + 2048], tmm2"
-        "tilestored [{c} + {t}*1 + 2112], tmm3"
     ]
 }
 
 product! {
-    /// 32 rows, weights of one piece: mid·w, hi·w.
-    two_by_two_of_one, "2048",
-    ["tilezero tmm0" "tilezero tmm1" "tilezero tmm2" "tilezero tmm3"],
-    [
-        "tileloadd tmm4, [{a} + {s}*1 + 1024]"
-        "tileloadd tmm6, [{b} + {s}*1]"
-        "tdpbf16ps tmm0, tmm4, tmm6"
-        "tileloadd tmm7, [{b} + {s}*1 + 1024]"
-        "tdpbf16ps tmm1, tmm4, tmm7"
-        "tileloadd tmm5, [{a1} + {s}*1 + 1024]"
-        "tdpbf16ps tmm2, tmm5, tmm6"
-        "tdpbf16ps tmm3, tmm5, tmm7"
-        "tileloadd tmm4, [{a} + {s}*1]"
-        "tdpbf16ps tmm0, tmm4, tmm6"
-        "tdpbf16ps tmm1, tmm4, tmm7"
-        "tileloadd tmm5, [{a1} + {s}*1]"
-        "tdpbf16ps tmm2, tmm5, tmm6"
-        "tdpbf16ps tmm3, tmm5, tmm7"
-    ],
-    [
-        "tilestored [{c} + {t}*1], tmm0"
-        "tilestored [{c} + {t}*1 + 64], tmm1"
-        "tilestored [{c} + {t}*1 + 2048], tmm2"
-        "tilestored [{c} + {t}*1 + 2112], tmm3"
-    ]
+    /// 32 rows, weights of one piece.
+    two_by_two_of_one, "2048", rows_of_32, []
 }
 
 product! {
     /// 16 rows, weights of two pieces.
-    one_by_two, "4096",
-    ["tilezero tmm0" "tilezero tmm1"],
+    one_by_two, "4096", rows_of_16,
     [
-        "tileloadd tmm4, [{a} + {s}*1 + 1024]"
-        "tileloadd tmm5, [{a} + {s}*1]"
-        "tileloadd tmm6, [{b} + {s}*1]"
-        "tileloadd tmm7, [{b} + {s}*1 + 1024]"
-        "tdpbf16ps tmm0, tmm4, tmm6"
-        "tdpbf16ps tmm1, tmm4, tmm7"
-        "tdpbf16ps tmm0, tmm5, tmm6"
-        "tdpbf16ps tmm1, tmm5, tmm7"
         "tileloadd tmm2, [{b} + {s}*1 + 2048]"
         "tileloadd tmm3, [{b} + {s}*1 + 3072]"
         "tdpbf16ps tmm0, tmm5, tmm2"
         "tdpbf16ps tmm1, tmm5, tmm3"
-    ],
-    ["tilestored [{c} + {t}*1], tmm0" "tilestored [{c} + {t}*1 + 64], tmm1"]
+    ]
 }
 
 product! {
     /// 16 rows, weights of one piece.
-    one_by_two_of_one, "2048",
-    ["tilezero tmm0" "tilezero tmm1"],
-    [
-        "tileloadd tmm4, [{a} + {s}*1 + 1024]"
-        "tileloadd tmm5, [{a} + {s}*1]"
-        "tileloadd tmm6, [{b} + {s}*1]"
-        "tileloadd tmm7, [{b} + {s}*1 + 1024]"
-        "tdpbf16ps tmm0, tmm4, tmm6"
-        "tdpbf16ps tmm1, tmm4, tmm7"
-        "tdpbf16ps tmm0, tmm5, tmm6"
-        "tdpbf16ps tmm1, tmm5, tmm7"
-    ],
-    ["tilestored [{c} + {t}*1], tmm0" "tilestored [{c} + {t}*1 + 64], tmm1"]
+    one_by_two_of_one, "2048", rows_of_16, []
 }

@@ -140,8 +140,8 @@ impl Padded {
     }
 }
 
-fn every_isa() -> impl Iterator<Item = Cpu> {
-    let options = |isa| CpuOptions { isa: Some(isa), precision: Precision::Exact, ..CpuOptions::default() };
+fn every_isa(precision: Precision) -> impl Iterator<Item = Cpu> {
+    let options = move |isa| CpuOptions { isa: Some(isa), precision, ..CpuOptions::default() };
     Isa::available().into_iter().map(move |isa| Cpu::new(&options(isa)).unwrap())
 }
 
@@ -154,7 +154,7 @@ fn every_architecture_agrees_with_the_reference_on_every_isa() {
     let (mut failures, mut compared) = (Vec::new(), 0);
     for case in cases() {
         let expected = weights::Checkpoint::open(case.dir.join("expected.safetensors")).unwrap();
-        for cpu in every_isa() {
+        for cpu in every_isa(Precision::Exact) {
             let loaded = load(&case.dir, &cpu).unwrap_or_else(|error| panic!("{}: {error}", case.name()));
             let outputs: Vec<_> = (0..case.batches.len()).flat_map(|i| case.run(&cpu, &loaded, i)).collect();
             for (name, tolerance) in case.compare.as_object().unwrap() {
@@ -186,7 +186,7 @@ fn every_architecture_agrees_with_the_reference_on_every_isa() {
 #[test]
 fn a_sequence_gives_the_same_bits_alone_and_in_any_batch() {
     for case in cases() {
-        for cpu in every_isa() {
+        for cpu in every_isa(Precision::Exact).chain(every_isa(Precision::Default)) {
             let loaded = load(&case.dir, &cpu).unwrap();
             let hidden = |batch: &Batch| cpu.read(&loaded.model.forward(&Forward::new(&cpu, batch))).unwrap();
             let cols = loaded.model.shape().hidden;

@@ -317,14 +317,8 @@ impl Script for Stream {
             }
             None => {
                 self.ended = true;
-                let mut events = Vec::new();
-                if self.with_usage {
-                    let mut chunk = self.reply.chunk(json!([]));
-                    chunk["usage"] = json!(self.reply.usage);
-                    events.push(sse::data(&chunk));
-                }
-                events.push(sse::done());
-                Some(events)
+                let usage = self.with_usage.then(|| json!(self.reply.usage));
+                Some(sse::end(self.reply.chunk(json!([])), usage))
             }
         }
     }

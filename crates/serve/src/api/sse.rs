@@ -5,6 +5,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, unfold};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
@@ -48,6 +49,15 @@ pub(crate) fn data(value: &impl Serialize) -> Event {
 /// An event with a name.
 pub(crate) fn named(name: &str, value: &impl Serialize) -> Event {
     data(value).event(name)
+}
+
+/// The last events of an answer: `chunk` with the tokens that it took, if they were asked for, and the end.
+pub(crate) fn end(mut chunk: Value, usage: Option<Value>) -> Vec<Event> {
+    let usage = usage.map(|usage| {
+        chunk["usage"] = usage;
+        data(&chunk)
+    });
+    usage.into_iter().chain([done()]).collect()
 }
 
 /// What ends a stream of OpenAI's.
