@@ -346,7 +346,10 @@ impl Finish<'_> {
             for at in (0..y.len()).step_by(S::LANES) {
                 let n = S::LANES.min(y.len() - at);
                 let v = function.apply(s, s.load_part(&y[at..], n));
-                let v = residual.map_or(v, |residual| s.add(v, s.load_part(&residual[at..], n)));
+                let v = match residual {
+                    Some(residual) => s.add(v, s.load_part(&residual[at..], n)),
+                    None => v,
+                };
                 s.store_part(&mut y[at..], n, v);
             }
         }
