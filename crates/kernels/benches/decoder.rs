@@ -11,8 +11,8 @@ use std::hint::black_box;
 use clock::best;
 
 use lattice_kernels::{
-    AttendScratch, Blocks, DeltaRows, Epilogue, Isa, Kernels, KvPage, KvSlice, Mask, PagedAttend, QuantizedRows, Rows,
-    ShortConv, Window,
+    AttendScratch, Blocks, DeltaRows, Epilogue, Interleaved, Isa, Kernels, KvPage, KvSlice, Mask, Packed, PagedAttend,
+    QuantizedRows, Rows, ShortConv, Stored, Window,
 };
 use weights::Format;
 
@@ -29,6 +29,8 @@ fn main() {
             println!("{isa}");
             let bench = Bench { kernels: Kernels::for_isa(isa).expect("it is available"), filter: filter.clone() };
             bench.products(&source);
+            bench.half_precision();
+            bench.quantize();
             bench.attention();
             bench.delta();
         }
@@ -64,12 +66,36 @@ impl Bench {
             for rows in [1, 2, 4, 8] {
                 let (x, mut y) = (vec![0.5; rows * ins], vec![0.0; rows * outs]);
                 let mut quantized = QuantizedRows::new();
-                self.kernels.quantize_rows(Rows::dense(&x, ins), &mut quantized);
+                self.kernels.quantize_rows(Rows::dense(&x, ins), quantized.shaped(rows, ins));
                 self.time(&format!("dot {format} {rows} x {ins} x {outs}"), 2 * rows * ins * outs, size, || {
                     at = (at + 1) % copies.len();
                     let y = Window::dense(&mut y, outs);
                     let w = &copies[at];
                     self.kernels.dot_blocks(&quantized, w, 0..outs, y, &Epilogue::default(), &mut scratch);
+                });
+            }
+            if self.kernels.interleaves(format) {
+                let copies: Vec<Interleaved> =
+                    copies.iter().map(|blocks| Interleaved::new(self.kernels, blocks)).collect();
+                for rows in [1, 2, 4, 8, 12, 16, 64, 512] {
+                    if rows > 8 && outs > 4096 {
+                        continue;
+                    }
+                    let (x, mut y) = (vec![0.5; rows * ins], vec![0.0; rows * outs]);
+                    let mut quantized = QuantizedRows::new();
+                    self.kernels.quantize_rows(Rows::dense(&x, ins), quantized.shaped(rows, ins));
+                    self.time(&format!("int {format} {rows} x {ins} x {outs}"), 2 * rows * ins * outs, size, || {
+                        at = (at + 1) % copies.len();
+                        let (w, y) = (&copies[at], Window::dense(&mut y, outs));
+                        let panels = 0..w.panels();
+                        self.kernels.dot_interleaved(&quantized, w, panels, y, &Epilogue::default(), &mut scratch);
+                    });
+                }
+                let mut to = Interleaved::zeroed(self.kernels, format, outs, ins);
+                self.time(&format!("repack {format} {ins} x {outs}"), 0, size, || {
+                    at = (at + 1) % copies.len();
+                    let blocks = Blocks::new(format, &source[at * size..][..size], outs, ins);
+                    to.panels_mut().for_each(|mut panel| panel.fill(&blocks));
                 });
             }
             for rows in [1, 8, 64, 512] {
@@ -88,6 +114,31 @@ impl Bench {
                 black_box(read(&source[at * size..][..size]));
             });
         }
+    }
+
+    fn half_precision(&self) {
+        for (stored, outs, ins) in [(Stored::Bf16, 1536, 576), (Stored::Bf16, 2048, 2048), (Stored::F16, 2048, 2048)] {
+            let size = outs * ins * stored.size();
+            let copies: Vec<Packed> = (0..BYTES / size)
+                .map(|_| Packed::new(self.kernels, stored, outs, ins, |_, numbers| numbers.fill(0.5)))
+                .collect();
+            let mut at = 0;
+            for rows in [1, 2, 4, 8] {
+                let (x, mut y) = (vec![0.5; rows * ins], vec![0.0; rows * outs]);
+                self.time(&format!("packed {stored:?} {rows} x {ins} x {outs}"), 2 * rows * ins * outs, size, || {
+                    at = (at + 1) % copies.len();
+                    let (w, y) = (&copies[at], Window::dense(&mut y, outs));
+                    self.kernels.matmul(Rows::dense(&x, ins), w, 0..w.panels(), y, &Epilogue::default());
+                });
+            }
+        }
+    }
+
+    fn quantize(&self) {
+        let (x, mut to) = (vec![0.5; 64 * 1536], QuantizedRows::new());
+        self.time("quantize 64 x 1536", 0, 64 * 1536 * 4, || {
+            self.kernels.quantize_rows(Rows::dense(&x, 1536), to.shaped(64, 1536));
+        });
     }
 
     fn attention(&self) {

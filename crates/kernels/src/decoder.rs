@@ -8,8 +8,8 @@ use weights::Format;
 use crate::blocks::DOT_FORMATS;
 use crate::pages::KEYS_ABREAST;
 use crate::{
-    AttendScratch, Blocks, DeltaRows, Epilogue, Kernels, KvSliceMut, PagedAttend, QuantizedRows, Rows, ShortConv,
-    Support, Window,
+    AttendScratch, Blocks, DeltaRows, Epilogue, Interleaved, Kernels, KvSliceMut, PagedAttend, QuantizedMut,
+    QuantizedRows, Rows, ShortConv, Support, Window,
 };
 
 impl Kernels {
@@ -74,7 +74,7 @@ impl Kernels {
         epilogue: &Epilogue<'_>,
         scratch: &mut AttendScratch,
     ) {
-        check_product((x.rows(), x.cols()), w, &outs, &y, epilogue);
+        check_product((x.rows(), x.cols()), (w, w.outs(), w.ins()), &outs, &y, epilogue);
         // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
         unsafe { (self.pointers.matmul_blocks)(x, w, outs, y, epilogue, scratch) }
     }
@@ -83,9 +83,9 @@ impl Kernels {
     /// scale that is not.
     ///
     /// # Panics
-    /// If a row is no whole number of groups of 32.
-    pub fn quantize_rows(&self, x: Rows<'_>, to: &mut QuantizedRows) {
-        to.resize(x.rows(), x.cols());
+    /// If shapes differ.
+    pub fn quantize_rows(&self, x: Rows<'_>, to: QuantizedMut<'_>) {
+        assert_eq!((x.rows(), x.cols()), (to.rows(), to.cols()), "rows and where they go");
         // SAFETY: tables are handed out where the machine has the instructions; `to` has the shape of x.
         unsafe { (self.pointers.quantize_rows)(x, to) }
     }
@@ -107,9 +107,36 @@ impl Kernels {
         scratch: &mut AttendScratch,
     ) {
         assert!(self.supports(w.format()).dot, "no integer products with {}", w.format());
-        check_product((x.rows(), x.cols()), w, &outs, &y, epilogue);
+        check_product((x.rows(), x.cols()), (w, w.outs(), w.ins()), &outs, &y, epilogue);
         // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
         unsafe { (self.pointers.dot_blocks)(x, w, outs, y, epilogue, scratch) }
+    }
+
+    /// Are weights of this format repacked for products in integers? Elsewhere there may be [`Kernels::dot_blocks`].
+    pub fn interleaves(&self, format: Format) -> bool {
+        self.lanes > 0 && DOT_FORMATS.contains(&format)
+    }
+
+    /// As [`Kernels::dot_blocks`] with repacked weights, for some of their panels, for any number of rows.
+    ///
+    /// `y` is `[x.rows(), w.columns(panels).len()]`. A row's bits do not depend on the others.
+    ///
+    /// # Panics
+    /// If shapes differ, or `w` was repacked for another instruction set.
+    pub fn dot_interleaved(
+        &self,
+        x: &QuantizedRows,
+        w: &Interleaved,
+        panels: Range<usize>,
+        y: Window<'_>,
+        epilogue: &Epilogue<'_>,
+        scratch: &mut AttendScratch,
+    ) {
+        assert_eq!(w.panel_width(), self.lanes, "{w:?} was repacked for another instruction set than {}", self.isa);
+        assert!(panels.start <= panels.end && panels.end <= w.panels(), "panels {panels:?} of {}", w.panels());
+        check_product((x.rows(), x.cols()), (w, w.outs(), w.ins()), &w.columns(panels.clone()), &y, epilogue);
+        // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
+        unsafe { (self.pointers.dot_interleaved)(x, w, panels, y, epilogue, scratch) }
     }
 
     /// A causal convolution of each channel followed by SiLU; `out` is `[tokens, channels]`. Chunks of any size give
@@ -135,12 +162,18 @@ impl Kernels {
     }
 }
 
-fn check_product(x: (usize, usize), w: &Blocks<'_>, outs: &Range<usize>, y: &Window<'_>, epilogue: &Epilogue<'_>) {
-    assert!(outs.start <= outs.end && outs.end <= w.outs(), "outputs {outs:?} of {w:?}");
-    assert_eq!(x.1, w.ins(), "columns of x and {w:?}");
-    assert_eq!((y.rows(), y.cols()), (x.0, outs.len()), "shape of y for outputs {outs:?} of {w:?}");
+fn check_product(
+    x: (usize, usize),
+    (w, outs, ins): (&dyn std::fmt::Debug, usize, usize),
+    range: &Range<usize>,
+    y: &Window<'_>,
+    epilogue: &Epilogue<'_>,
+) {
+    assert!(range.start <= range.end && range.end <= outs, "outputs {range:?} of {w:?}");
+    assert_eq!(x.1, ins, "columns of x and {w:?}");
+    assert_eq!((y.rows(), y.cols()), (x.0, range.len()), "shape of y for outputs {range:?} of {w:?}");
     if let Some(bias) = epilogue.bias {
-        assert_eq!(bias.len(), w.outs(), "length of the bias of {w:?}");
+        assert_eq!(bias.len(), outs, "length of the bias of {w:?}");
     }
     if let Some(residual) = epilogue.residual {
         assert_eq!((residual.rows(), residual.cols()), (y.rows(), y.cols()), "shape of the residual and y");

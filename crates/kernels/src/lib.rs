@@ -20,6 +20,7 @@ mod blocks;
 mod convert;
 mod decoder;
 mod delta;
+mod interleaved;
 mod isa;
 mod matmul;
 #[cfg(target_arch = "aarch64")]
@@ -38,9 +39,10 @@ mod tiles;
 mod view;
 mod vocabulary;
 
-pub use blocks::{Blocks, QuantizedRows, Support};
+pub use blocks::{Blocks, QuantizedMut, QuantizedRows, Support};
 pub use convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use delta::{DeltaRows, ShortConv};
+pub use interleaved::{Interleaved, InterleavedMut};
 pub use isa::{Error, Isa};
 pub use packed::{Packed, PanelMut, Stored};
 pub use pages::{KEYS_ABREAST, KvPage, KvSlice, KvSliceMut, PagedAttend};

@@ -1,14 +1,14 @@
 //! How is a product computed with weights in the blocks of their file? Exactly: some rows of the weights are decoded
 //! into panels in the L2, and the tiles of the f32 matmul run over all rows of x, which spreads the decoding's cost. Or in
-//! integers, for few rows, reading the weights once.
+//! integers, unpacking them once for some rows; weights that are repacked for that are another matter (`quant::lanes`).
 
 use std::ops::Range;
 
 use crate::blocks::GROUP;
 use crate::matmul::{Begin, Finish, Tile, even_part, panels_at_once, tile};
-use crate::quant::{MOST_ABREAST, Quant};
+use crate::quant::{Job, MOST_ABREAST, Quant};
 use crate::scalar_decoder::scale_of;
-use crate::{AttendScratch, Blocks, Epilogue, QuantizedRows, Rows, Window};
+use crate::{AttendScratch, Blocks, Epilogue, Interleaved, QuantizedMut, QuantizedRows, Rows, Window};
 
 /// Most numbers of a row that are decoded at once: whole blocks of every format.
 const DEPTH: usize = 256;
@@ -134,11 +134,10 @@ fn finish<S: Quant>(s: S, y: Window<'_>, epilogue: &Epilogue<'_>) {
 }
 
 #[inline(always)]
-pub(crate) fn quantize_rows<S: Quant>(s: S, x: Rows<'_>, to: &mut QuantizedRows) {
+pub(crate) fn quantize_rows<S: Quant>(s: S, x: Rows<'_>, mut to: QuantizedMut<'_>) {
     let groups = x.cols() / GROUP;
     for i in 0..x.rows() {
-        for (g, group) in x.row(i).chunks_exact(GROUP).enumerate() {
-            let at = i * groups + g;
+        for (g, group) in x.row(i).as_chunks::<GROUP>().0.iter().enumerate() {
             let (mut most, mut stain) = (s.splat(0.0), s.splat(0.0));
             for x in group.chunks_exact(S::LANES) {
                 let x = s.load_part(x, S::LANES);
@@ -147,22 +146,8 @@ pub(crate) fn quantize_rows<S: Quant>(s: S, x: Rows<'_>, to: &mut QuantizedRows)
                 stain = s.add(stain, s.sub(x, x));
             }
             let (scale, inverse) = scale_of(s.largest(most));
-            let mut rounded = [0f32; GROUP];
-            for (rounded, x) in rounded.chunks_exact_mut(S::LANES).zip(group.chunks_exact(S::LANES)) {
-                s.store_part(rounded, S::LANES, s.round(s.mul(s.load_part(x, S::LANES), s.splat(inverse))));
-            }
-            let codes = &mut to.codes[at * GROUP..][..GROUP];
-            let sums = &mut to.sums[2 * at..][..2];
-            for (half, sum) in sums.iter_mut().enumerate() {
-                let mut total = 0;
-                for k in half * GROUP / 2..(half + 1) * GROUP / 2 {
-                    codes[k] = rounded[k] as i8;
-                    total += i16::from(codes[k]);
-                }
-                *sum = total;
-            }
-            let scale = scale + s.sum(stain);
-            to.scales[2 * at..][..2].copy_from_slice(&[scale, scale * f32::from(sums[0] + sums[1])]);
+            let (codes, sums) = s.round_group(group, inverse);
+            to.put(i * groups + g, scale + s.sum(stain), codes, sums);
         }
     }
 }
@@ -186,4 +171,17 @@ pub(crate) fn dot_blocks<S: Quant>(
         first += rows;
     }
     finish(s, y, epilogue);
+}
+
+#[inline(always)]
+pub(crate) fn dot_interleaved<S: Quant>(
+    s: S,
+    x: &QuantizedRows,
+    w: &Interleaved,
+    panels: Range<usize>,
+    y: Window<'_>,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut AttendScratch,
+) {
+    s.dot_interleaved(Job { x, w, panels, y, epilogue, scratch });
 }

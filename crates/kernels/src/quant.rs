@@ -3,7 +3,11 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx2_dot;
+mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod lanes_avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod vnni;
 
 use std::ops::Range;
 
@@ -12,12 +16,26 @@ use weights::Format;
 use crate::blocks::{Blocks, GROUP, QuantizedRows};
 use crate::convert::f32_to_f16;
 use crate::simd::Simd;
+use crate::{AttendScratch, Epilogue, Interleaved, Window};
 
 /// Rows of activations that one unpacked block of weights meets.
 pub(crate) const MOST_ABREAST: usize = 8;
 
+/// A product in integers with interleaved weights: of panels `panels`, into `y`.
+pub(crate) struct Job<'a> {
+    pub(crate) x: &'a QuantizedRows,
+    pub(crate) w: &'a Interleaved,
+    pub(crate) panels: Range<usize>,
+    pub(crate) y: Window<'a>,
+    pub(crate) epilogue: &'a Epilogue<'a>,
+    pub(crate) scratch: &'a mut AttendScratch,
+}
+
 /// Work on 16-bit numbers and on blocks of weights.
 pub(crate) trait Quant: Simd {
+    /// Output features in a panel of [`Interleaved`] weights; 0 where there are none.
+    const LANES_OF_CODES: usize = 0;
+
     /// Rounds a vector to half precision.
     ///
     /// # Safety
@@ -47,6 +65,26 @@ pub(crate) trait Quant: Simd {
                 column[lane] = rows[lane * stride + k];
             }
         }
+    }
+
+    /// Codes of a group: its numbers times `inverse`, to the nearest; and for each half of them the sums of codes 0, 1, 4, 5, …
+    /// and of the others.
+    #[inline(always)]
+    fn round_group(self, x: &[f32; GROUP], inverse: f32) -> ([i8; GROUP], [[i16; 2]; 2]) {
+        let mut codes = [0; GROUP];
+        let mut rounded = [0f32; GROUP];
+        for (rounded, x) in rounded.chunks_exact_mut(Self::LANES).zip(x.chunks_exact(Self::LANES)) {
+            let x = self.mul(self.load_part(x, Self::LANES), self.splat(inverse));
+            self.store_part(rounded, Self::LANES, self.round(x));
+        }
+        codes.iter_mut().zip(rounded).for_each(|(code, x)| *code = x as i8);
+        (codes, sums(&codes))
+    }
+
+    /// As [`Kernels::dot_interleaved`](crate::Kernels::dot_interleaved).
+    #[inline(always)]
+    fn dot_interleaved(self, _: Job<'_>) {
+        unreachable!("no interleaved weights on {}", Self::ISA)
     }
 
     /// The products of output features `outs` with 1 to [`MOST_ABREAST`] rows of `x`, each given to
@@ -92,6 +130,15 @@ fn dot_row(x: &QuantizedRows, first: usize, w: &Blocks<'_>, out: usize, sums: &m
     }
 }
 
+/// For each half of a group, the sums of codes 0, 1, 4, 5, … and of the others.
+pub(crate) fn sums(codes: &[i8; GROUP]) -> [[i16; 2]; 2] {
+    let mut sums = [[0; 2]; 2];
+    for (k, &code) in codes.iter().enumerate() {
+        sums[k / (GROUP / 2)][k / 2 % 2] += i16::from(code);
+    }
+    sums
+}
+
 /// As [`Format::decode`], for formats that [`Blocks::new`] took.
 pub(crate) fn decode(format: Format, bytes: &[u8], out: &mut [f32]) {
     let decode = format.row().decode.expect("blocks of a format that holds numbers");
@@ -123,17 +170,18 @@ macro_rules! by_avx2 {
                 unsafe { avx2::transpose(rows, stride, depth, to, width) }
             }
 
+            const LANES_OF_CODES: usize = 8;
+
             #[inline(always)]
-            fn dot_rows(
-                self,
-                x: &QuantizedRows,
-                rows: Range<usize>,
-                w: &Blocks<'_>,
-                outs: Range<usize>,
-                to: impl FnMut(usize, usize, f32),
-            ) {
+            fn round_group(self, x: &[f32; GROUP], inverse: f32) -> ([i8; GROUP], [[i16; 2]; 2]) {
                 // SAFETY: `self` proves the instructions.
-                unsafe { avx2_dot::dot_rows(x, rows, w, outs, to) }
+                unsafe { avx2::round_group(x, inverse) }
+            }
+
+            #[inline(always)]
+            fn dot_interleaved(self, job: Job<'_>) {
+                // SAFETY: `self` proves the instructions.
+                unsafe { lanes_avx2::dot_interleaved(job) }
             }
         }
     )*};

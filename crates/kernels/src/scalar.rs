@@ -6,7 +6,8 @@ use std::ops::Range;
 use crate::convert::{bf16_to_f32, f16_to_f32};
 use crate::packed::Number;
 use crate::scalar_decoder::{
-    attend_paged, delta_rows, dot_blocks, matmul_blocks, quantize_rows, short_conv, write_keys, write_values,
+    attend_paged, delta_rows, dot_blocks, dot_interleaved, matmul_blocks, quantize_rows, short_conv, write_keys,
+    write_values,
 };
 use crate::table::Pointers;
 use crate::{
@@ -17,6 +18,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
     isa: Isa::Scalar,
     panel_width: WIDTH,
     tile_rows: 1,
+    lanes: 0,
     pointers: Pointers {
         matmul,
         attend,
@@ -42,6 +44,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
         matmul_blocks,
         quantize_rows,
         dot_blocks,
+        dot_interleaved,
         short_conv,
         delta_rows,
     },

@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::blocks::GROUP;
 use crate::pages::{KEYS_ABREAST, write_key_q8_0, write_value_q8_0};
 use crate::{
-    Activation, AttendScratch, Blocks, DeltaRows, Epilogue, KvSliceMut, PagedAttend, QuantizedRows, Rows, ShortConv,
-    Window, f32_to_f16,
+    Activation, AttendScratch, Blocks, DeltaRows, Epilogue, Interleaved, KvSliceMut, PagedAttend, QuantizedMut,
+    QuantizedRows, Rows, ShortConv, Window, f32_to_f16,
 };
 
 pub(crate) fn attend_paged(task: &PagedAttend<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
@@ -86,6 +86,17 @@ pub(crate) fn dot_blocks(
     product(w, outs, y, epilogue, scratch, |i, k| x.value(i, k));
 }
 
+pub(crate) fn dot_interleaved(
+    _: &QuantizedRows,
+    _: &Interleaved,
+    _: Range<usize>,
+    _: Window<'_>,
+    _: &Epilogue<'_>,
+    _: &mut AttendScratch,
+) {
+    unreachable!("no interleaved weights on scalar")
+}
+
 fn product(
     w: &Blocks<'_>,
     outs: Range<usize>,
@@ -108,7 +119,7 @@ fn product(
     }
 }
 
-pub(crate) fn quantize_rows(x: Rows<'_>, to: &mut QuantizedRows) {
+pub(crate) fn quantize_rows(x: Rows<'_>, mut to: QuantizedMut<'_>) {
     for i in 0..x.rows() {
         for (g, group) in x.row(i).chunks_exact(GROUP).enumerate() {
             let at = i * x.cols() / GROUP + g;
@@ -116,16 +127,11 @@ pub(crate) fn quantize_rows(x: Rows<'_>, to: &mut QuantizedRows) {
             // NaN where a number is no finite one.
             let stain: f32 = group.iter().map(|x| x * 0.0).sum();
             let (scale, inverse) = scale_of(most);
-            let codes = &mut to.codes[at * GROUP..][..GROUP];
+            let mut codes = [0; GROUP];
             for (code, x) in codes.iter_mut().zip(group) {
                 *code = (x * inverse).round_ties_even() as i8;
             }
-            let sums = &mut to.sums[2 * at..][..2];
-            for (sum, codes) in sums.iter_mut().zip(codes.chunks_exact(GROUP / 2)) {
-                *sum = codes.iter().map(|&code| i16::from(code)).sum();
-            }
-            let scale = scale + stain;
-            to.scales[2 * at..][..2].copy_from_slice(&[scale, scale * f32::from(sums[0] + sums[1])]);
+            to.put(at, scale + stain, codes, crate::quant::sums(&codes));
         }
     }
 }

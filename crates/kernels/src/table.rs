@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use crate::{
-    Activation, Attend, AttendScratch, Blocks, DeltaRows, Epilogue, Error, Isa, KvSliceMut, Packed, PagedAttend,
-    QuantizedRows, RopeLayout, Rows, ShortConv, Window,
+    Activation, Attend, AttendScratch, Blocks, DeltaRows, Epilogue, Error, Interleaved, Isa, KvSliceMut, Packed,
+    PagedAttend, QuantizedMut, QuantizedRows, RopeLayout, Rows, ShortConv, Window,
 };
 
 /// Every kernel's signature, once: `$with` becomes the table's type, its wrappers for an instruction set, ….
@@ -34,8 +34,9 @@ macro_rules! kernels {
             fn write_keys(keys: KvSliceMut<'_>, at: usize, rows: Rows<'_>);
             fn write_values(values: KvSliceMut<'_>, at: usize, rows: Rows<'_>);
             fn matmul_blocks(x: Rows<'_>, w: &Blocks<'_>, outs: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
-            fn quantize_rows(x: Rows<'_>, to: &mut QuantizedRows);
+            fn quantize_rows(x: Rows<'_>, to: QuantizedMut<'_>);
             fn dot_blocks(x: &QuantizedRows, w: &Blocks<'_>, outs: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
+            fn dot_interleaved(x: &QuantizedRows, w: &Interleaved, panels: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
             fn short_conv(task: ShortConv<'_>, out: Window<'_>);
             fn delta_rows(task: DeltaRows<'_>, out: Window<'_>);
         }
@@ -67,8 +68,8 @@ macro_rules! wrappers {
     ($simd:ident, $features:literal; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {{
         use std::ops::Range;
         use $crate::table::{Pointers, generic};
-        use $crate::{Activation, Attend, AttendScratch, Blocks, DeltaRows, Epilogue, KvSliceMut, Packed, PagedAttend};
-        use $crate::{QuantizedRows, RopeLayout, Rows, ShortConv, Window};
+        use $crate::{Activation, Attend, AttendScratch, Blocks, DeltaRows, Epilogue, Interleaved, KvSliceMut, Packed};
+        use $crate::{PagedAttend, QuantizedMut, QuantizedRows, RopeLayout, Rows, ShortConv, Window};
         $(
             #[target_feature(enable = $features)]
             fn $name($($arg: $type),*) $(-> $result)? {
@@ -77,7 +78,7 @@ macro_rules! wrappers {
                 generic::$name(s, $($arg),*)
             }
         )*
-        $crate::Kernels { isa: $simd::ISA, panel_width: <$simd as Simd>::PANEL, tile_rows: <$simd as Simd>::TILE, pointers: Pointers { $($name),* } }
+        $crate::Kernels { isa: $simd::ISA, panel_width: <$simd as Simd>::PANEL, tile_rows: <$simd as Simd>::TILE, lanes: <$simd as $crate::quant::Quant>::LANES_OF_CODES, pointers: Pointers { $($name),* } }
     }};
 }
 pub(crate) use {kernels, wrappers};
@@ -88,7 +89,7 @@ pub(crate) mod generic {
     pub(crate) use crate::attend_paged::{attend_paged, write_keys, write_values};
     pub(crate) use crate::delta::{delta_rows, short_conv};
     pub(crate) use crate::matmul::matmul;
-    pub(crate) use crate::products::{dot_blocks, matmul_blocks, quantize_rows};
+    pub(crate) use crate::products::{dot_blocks, dot_interleaved, matmul_blocks, quantize_rows};
     pub(crate) use crate::rows::{
         activation, add, add_layer_norm, add_rms_norm, axpy, dot, glu, layer_norm, max, mul, peak, rms_norm, rope,
         scale, softmax, sum_squares,
@@ -104,6 +105,8 @@ pub struct Kernels {
     pub(crate) isa: Isa,
     pub(crate) panel_width: usize,
     pub(crate) tile_rows: usize,
+    /// Output features in a panel of interleaved weights; 0 where there are none.
+    pub(crate) lanes: usize,
     pub(crate) pointers: Pointers,
 }
 
@@ -118,9 +121,9 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => &crate::avx2::KERNELS,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => &crate::avx512::KERNELS,
+            Isa::Avx512 => crate::avx512::kernels(),
             #[cfg(target_arch = "x86_64")]
-            Isa::Amx => &crate::avx512::WITH_TILES,
+            Isa::Amx => crate::avx512::kernels_with_tiles(),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => &crate::neon::KERNELS,
             #[allow(unreachable_patterns)] // where this target has all of them

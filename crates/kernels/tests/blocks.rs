@@ -2,45 +2,9 @@
 
 mod common;
 
-use common::{bits, difference, every_fast_isa, every_isa, random, scalar};
-use lattice_kernels::{
-    Activation, AttendScratch, Blocks, Epilogue, Kernels, Packed, QuantizedRows, Rows, Stored, Window,
-};
+use common::{DOT, bits, difference, every_fast_isa, every_isa, largest, quantize, random, scalar, weights};
+use lattice_kernels::{Activation, AttendScratch, Blocks, Epilogue, Kernels, Packed, Rows, Stored, Window};
 use weights::{FORMATS, Format};
-
-const DOT: [Format; 8] =
-    [Format::Q8_0, Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q4_K, Format::Q5_K, Format::Q6_K];
-
-/// Blocks of random bytes, their half-precision scales small: every code and every group scale occurs.
-fn weights(format: Format, seed: u64, outs: usize, ins: usize) -> Vec<u8> {
-    let size = format.block_bytes();
-    let len = format.row_bytes(ins).unwrap() * outs;
-    let mut bytes: Vec<u8> = random(seed, len).iter().map(|x| (x * 128.0 + 128.0) as u8).collect();
-    let scales: &[usize] = match format {
-        Format::Q8_0 | Format::Q4_0 | Format::Q5_0 | Format::IQ4_NL => &[0],
-        Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
-        Format::Q6_K => &[208],
-        Format::Q2_K => &[80, 82],
-        Format::Q3_K => &[108],
-        _ => &[],
-    };
-    for block in bytes.chunks_mut(size) {
-        for &at in scales {
-            // 2^-8 or so, either sign.
-            block[at + 1] = block[at + 1] & 0x83 | 0x1c;
-        }
-        if format == Format::F16 {
-            block[1] = block[1] & 0x83 | 0x38;
-        }
-        if matches!(format, Format::BF16) {
-            block[1] = block[1] & 0x80 | 0x3f;
-        }
-        if matches!(format, Format::F32) {
-            block[3] = block[3] & 0x80 | 0x3f;
-        }
-    }
-    bytes
-}
 
 fn exact(kernels: &Kernels, x: Rows<'_>, w: &Blocks<'_>, epilogue: &Epilogue<'_>) -> Vec<f32> {
     let mut y = vec![f32::NAN; x.rows() * w.outs()];
@@ -49,22 +13,11 @@ fn exact(kernels: &Kernels, x: Rows<'_>, w: &Blocks<'_>, epilogue: &Epilogue<'_>
     y
 }
 
-fn quantize(kernels: &Kernels, x: Rows<'_>) -> QuantizedRows {
-    let mut rows = QuantizedRows::new();
-    kernels.quantize_rows(x, &mut rows);
-    rows
-}
-
 fn dot(kernels: &Kernels, x: Rows<'_>, w: &Blocks<'_>, epilogue: &Epilogue<'_>) -> Vec<f32> {
     let mut y = vec![f32::NAN; x.rows() * w.outs()];
     let window = Window::new(&mut y, x.rows(), w.outs(), w.outs());
     kernels.dot_blocks(&quantize(kernels, x), w, 0..w.outs(), window, epilogue, &mut AttendScratch::new());
     y
-}
-
-/// The largest magnitude.
-fn largest(x: &[f32]) -> f64 {
-    x.iter().fold(0.0, |most, &x| f64::from(x.abs()).max(most))
 }
 
 #[test]

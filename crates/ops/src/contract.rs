@@ -103,7 +103,7 @@ const LINEAR: &[Shape] = &[
     shape(1024, 4096, 1024),
 ];
 const FORMATS: &[&str] = &["F32", "F16", "BF16"];
-/// Formats of weights that stay in their blocks: with few rows in integers, with many in float32.
+/// Quantized formats: multiplied in integers at the default precision, exactly decoded at precision exact.
 const BLOCK_FORMATS: &[&str] = &["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"];
 const ACTIVATIONS: &[Activation] = &[
     Activation::Gelu,

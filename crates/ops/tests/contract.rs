@@ -1,8 +1,9 @@
 //! Every executor of this machine against the scalar one, on every row of the contract.
 
-use lattice_ops::contract::{Case, Unfused, cases};
-use lattice_ops::{Cpu, CpuOptions, Deferred, Isa, Ops, Precision};
+use lattice_ops::contract::{Case, Random, Unfused, cases};
+use lattice_ops::{Cpu, CpuOptions, Deferred, Isa, Key, Linear, Ops, Precision};
 use std::sync::Arc;
+use weights::{Format, Tensor};
 
 fn cpu(isa: Isa, threads: usize) -> Cpu {
     at(Precision::Default, isa, threads)
@@ -86,6 +87,35 @@ fn results_do_not_depend_on_the_number_of_threads() {
     for isa in Isa::available() {
         let (one, three) = (cpu(isa, 1), cpu(isa, 3));
         every_case(|case| same_bits(&result(case, &three), &result(case, &one)).map_err(|why| format!("{isa}: {why}")));
+    }
+}
+
+/// On matrix units, many rows are another matter at the default precision.
+#[test]
+fn a_row_of_a_quantized_product_is_the_same_in_any_company() {
+    for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::Amx) {
+        for precision in [Precision::Exact, Precision::Default] {
+            let ops = at(precision, isa, 2);
+            for format in ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"] {
+                let (rows, inputs, outputs) = (100, 1088, 77);
+                let mut random = Random(7);
+                let tensor = Tensor::from_f32("w", vec![outputs, inputs], random.values(outputs * inputs, 0.1));
+                let tensor = tensor.encode(Format::from_name(format).unwrap()).unwrap();
+                let weight = ops.upload_matrix(&tensor).unwrap();
+                let w = Linear { weight, bias: None, inputs, outputs, key: Key { layer: None, name: "w" } };
+                let x = random.values(rows * inputs, 1.0);
+                let product = |rows: std::ops::Range<usize>| {
+                    let x = x[rows.start * inputs..rows.end * inputs].to_vec();
+                    ops.read(&ops.linear(&ops.input(rows.len(), inputs, x), &w)).unwrap()
+                };
+                let all = product(0..rows);
+                for part in [0..1, 1..3, 3..10, 10..27, 27..100] {
+                    let want = &all[part.start * outputs..part.end * outputs];
+                    let same = same_bits(&product(part.clone()), want);
+                    assert!(same.is_ok(), "{isa} {precision:?} {format} rows {part:?}: {same:?}");
+                }
+            }
+        }
     }
 }
 

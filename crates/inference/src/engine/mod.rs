@@ -33,7 +33,7 @@ use std::time::Instant;
 const WORTH_WAITING: usize = 16;
 
 /// A step in which tokens are guessed has at most so many rows: those of the guesses cost little beside the weights, which
-/// are read once, and at precision default the executor multiplies so few rows as it does single ones.
+/// are read once.
 const GUESSING_ROWS: usize = 16;
 
 /// Tokens from the end of a long prompt at which recurrent states are kept.

@@ -1,5 +1,5 @@
 //! How are blocks of weights unpacked with AVX2? Eight formats, each by the integers that it codes and the scales that
-//! they are multiplied by; decoding to f32 and integer products share them.
+//! they are multiplied by; decoding to f32 uses them.
 //!
 //! Layouts as in the tables of `weights`, after `ggml-common.h` of ggml (MIT).
 
@@ -8,11 +8,9 @@ use std::arch::x86_64::*;
 use weights::Format;
 
 /// A format of 32 values with one scale: value = scale · (code − offset), or scale · code + minimum.
-pub(super) trait Short {
+trait Short {
     /// Bytes of a block.
     const BYTES: usize;
-    /// Are codes −128..=127, not 0..=31?
-    const SIGNED: bool = false;
     /// Has it a minimum behind the scale?
     const MINIMUM: bool = false;
     /// What is subtracted from a code.
@@ -25,15 +23,14 @@ pub(super) trait Short {
     unsafe fn codes(p: *const u8) -> __m256i;
 }
 
-pub(super) struct Q8_0;
-pub(super) struct Q4_0;
-pub(super) struct Q4_1;
-pub(super) struct Q5_0;
-pub(super) struct Q5_1;
+struct Q8_0;
+struct Q4_0;
+struct Q4_1;
+struct Q5_0;
+struct Q5_1;
 
 impl Short for Q8_0 {
     const BYTES: usize = 34;
-    const SIGNED: bool = true;
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     unsafe fn codes(p: *const u8) -> __m256i {
@@ -121,7 +118,7 @@ unsafe fn fifth_bits(p: *const u8) -> __m256i {
 /// As [`Short::codes`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) unsafe fn scales<F: Short>(p: *const u8) -> __m128 {
+unsafe fn scales<F: Short>(p: *const u8) -> __m128 {
     // SAFETY: the caller's.
     unsafe {
         if F::MINIMUM {
@@ -134,7 +131,7 @@ pub(super) unsafe fn scales<F: Short>(p: *const u8) -> __m128 {
 
 /// A format of 256 values in groups of 32: value = factor · code − minimum, where each group, or each half of one,
 /// has a small integer in its factor.
-pub(super) trait Long {
+trait Long {
     /// Bytes of a block.
     const BYTES: usize;
     /// What is unpacked once a block.
@@ -148,22 +145,6 @@ pub(super) trait Long {
     /// # Safety
     /// As [`Long::head`].
     unsafe fn codes<const G: usize>(p: *const u8) -> __m256i;
-    /// What the groups' sums of products are multiplied by.
-    ///
-    /// # Safety
-    /// The machine has AVX2, FMA and F16C; so below.
-    unsafe fn factors(head: Self::Head) -> __m256;
-    /// Sums of two products to sums of four, times what halves of group `G` differ in.
-    ///
-    /// # Safety
-    /// As [`Long::factors`].
-    unsafe fn widen<const G: usize>(head: Self::Head, pairs: __m256i) -> __m256i;
-    /// What is to be subtracted for each group, by the scales of the activations, these times the sums of the codes, and
-    /// the sums of the codes of the halves.
-    ///
-    /// # Safety
-    /// As [`Long::factors`].
-    unsafe fn offset(head: Self::Head, scales: __m256, sums: __m256, halves: __m256i) -> __m256;
     /// Group `G` in f32: factors and minima of its first and second half.
     ///
     /// # Safety
@@ -173,13 +154,13 @@ pub(super) trait Long {
     const OFFSET: i8 = 0;
 }
 
-pub(super) struct Q4K;
-pub(super) struct Q5K;
-pub(super) struct Q6K;
+struct Q4K;
+struct Q5K;
+struct Q6K;
 
 /// Scales and minima of the eight groups of Q4_K and Q5_K.
 #[derive(Clone, Copy)]
-pub(super) struct Head {
+struct Head {
     factors: __m256,
     minima: __m256,
 }
@@ -256,21 +237,6 @@ macro_rules! with_minima {
             }
             #[target_feature(enable = "avx2,fma,f16c")]
             #[inline]
-            unsafe fn factors(head: Head) -> __m256 {
-                head.factors
-            }
-            #[target_feature(enable = "avx2,fma,f16c")]
-            #[inline]
-            unsafe fn widen<const G: usize>(_: Head, pairs: __m256i) -> __m256i {
-                _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
-            }
-            #[target_feature(enable = "avx2,fma,f16c")]
-            #[inline]
-            unsafe fn offset(head: Head, _: __m256, sums: __m256, _: __m256i) -> __m256 {
-                _mm256_mul_ps(head.minima, sums)
-            }
-            #[target_feature(enable = "avx2,fma,f16c")]
-            #[inline]
             unsafe fn parameters(_: *const u8, head: Head, g: usize) -> [(f32, f32); 2] {
                 [(lane(head.factors, g), lane(head.minima, g)); 2]
             }
@@ -295,28 +261,16 @@ with_minima!(Q5K, 176, |p: *const u8, g: usize| {
     _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(16)))
 });
 
-/// The scale, and the 16 integers that it is multiplied by, as 8 and as 16 bits.
-#[derive(Clone, Copy)]
-pub(super) struct Head6 {
-    d: __m256,
-    bytes: __m128i,
-    words: __m256i,
-}
-
 impl Long for Q6K {
     const BYTES: usize = 210;
     const OFFSET: i8 = 32;
-    type Head = Head6;
+    type Head = f32;
 
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
-    unsafe fn head(p: *const u8) -> Head6 {
+    unsafe fn head(p: *const u8) -> f32 {
         // SAFETY: the caller's.
-        let (d, bytes) = unsafe {
-            let bits = p.add(208).cast::<i16>().read_unaligned();
-            (_mm256_cvtph_ps(_mm_set1_epi16(bits)), _mm_loadu_si128(p.add(192).cast()))
-        };
-        Head6 { d, bytes, words: _mm256_cvtepi8_epi16(bytes) }
+        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_set1_epi16(p.add(208).cast::<i16>().read_unaligned()))) }
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]
@@ -338,29 +292,7 @@ impl Long for Q6K {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
-    unsafe fn factors(head: Head6) -> __m256 {
-        head.d
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    #[inline]
-    unsafe fn widen<const G: usize>(head: Head6, pairs: __m256i) -> __m256i {
-        let (first, second) = (0x0101_0101_0101_0101 * (2 * G as i64), 0x0101_0101_0101_0101 * (2 * G as i64 + 1));
-        let scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(head.bytes, _mm_set_epi64x(second, first)));
-        _mm256_madd_epi16(pairs, scales)
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    #[inline]
-    unsafe fn offset(head: Head6, scales: __m256, _: __m256, halves: __m256i) -> __m256 {
-        let sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(halves, head.words));
-        _mm256_mul_ps(_mm256_mul_ps(sums, _mm256_set1_ps(f32::from(Self::OFFSET))), _mm256_mul_ps(scales, head.d))
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    #[inline]
-    unsafe fn parameters(p: *const u8, head: Head6, g: usize) -> [(f32, f32); 2] {
-        let d = _mm256_cvtss_f32(head.d);
+    unsafe fn parameters(p: *const u8, d: f32, g: usize) -> [(f32, f32); 2] {
         // SAFETY: the caller's.
         let scale = |half: usize| unsafe { f32::from(*p.add(192 + 2 * g + half).cast::<i8>()) };
         [(d * scale(0), 0.0), (d * scale(1), 0.0)]
@@ -433,6 +365,26 @@ fn store_codes(codes: __m256i, out: &mut [f32; 32], value: impl Fn(usize, __m256
             unsafe { _mm256_storeu_ps(out.as_mut_ptr().add(half * 16 + part * 8), value(half, code)) };
         }
     }
+}
+
+/// As [`Quant::round_group`](super::Quant::round_group).
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn round_group(x: &[f32; 32], inverse: f32) -> ([i8; 32], [[i16; 2]; 2]) {
+    let inverse = _mm256_set1_ps(inverse);
+    // SAFETY: i < 4, and x has 32 numbers.
+    let part = |i: usize| unsafe { _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(i * 8)), inverse)) };
+    let codes = _mm256_packs_epi16(_mm256_packs_epi32(part(0), part(1)), _mm256_packs_epi32(part(2), part(3)));
+    let codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
+    let fold = |half: __m128i| {
+        let half = _mm_add_epi16(half, _mm_srli_si128::<8>(half));
+        let both = _mm_cvtsi128_si32(_mm_add_epi16(half, _mm_srli_si128::<4>(half)));
+        [both as i16, (both >> 16) as i16]
+    };
+    let mut bytes = [0; 32];
+    // SAFETY: 32 bytes.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), codes) };
+    (bytes, [fold(_mm256_castsi256_si128(pairs)), fold(_mm256_extracti128_si256::<1>(pairs))])
 }
 
 /// As [`Quant::transpose`](super::Quant::transpose).

@@ -1,11 +1,11 @@
 //! Linear layers on the CPU: how weights are kept, and how a product is cut into tiles for the threads.
 
-use super::{Cpu, Precision, TASKS_PER_THREAD, values, vector};
+use super::{Cpu, Precision, SERIAL_VALUES, TASKS_PER_THREAD, values, vector};
 use crate::value::{Act, Linear};
 use crate::vocabulary::{Ops, OpsError};
 use kernels::{
-    Activation, AttendScratch, Blocks, Epilogue, Kernels, Packed, Pool, QuantizedRows, Rows, Stored, TileScratch,
-    Tiled, Window,
+    Activation, AttendScratch, Blocks, Epilogue, Interleaved, Kernels, Packed, Pool, QuantizedRows, Rows, Stored,
+    TileScratch, Tiled, Window,
 };
 use std::cell::RefCell;
 use std::ops::Range;
@@ -22,9 +22,8 @@ const ROWS_TOGETHER: usize = 12;
 const PANELS_TOGETHER: usize = 8;
 /// Output features of a tile where products are in integers.
 const OUTS_TOGETHER: usize = 16;
-/// At the default precision, products of more rows than this are in float32: decoding then costs less than the
-/// integers save.
-const INTEGER_ROWS: usize = 16;
+/// Rows from which on integer products are cut into twice as many tasks.
+const LONG_TASKS: usize = 64;
 /// Products with less arithmetic are not worth waking a thread for.
 const SERIAL_PRODUCTS: usize = 100_000;
 
@@ -43,10 +42,12 @@ pub(super) enum Matrix {
     Tiled(Tiled),
     /// Blocks of a quantized format, as they lie in the mapped file.
     Blocks(Tensor),
+    /// The same repacked for products in integers.
+    Interleaved(Interleaved),
 }
 
 impl Matrix {
-    /// Takes a tensor. Plain numbers keep their width in memory; their mapped pages may be given back.
+    /// Takes a tensor. Numbers keep their width in memory; what was repacked may give its mapped pages back.
     pub(super) fn new(
         kernels: &Kernels,
         precision: Precision,
@@ -57,6 +58,12 @@ impl Matrix {
             Format::F32 | Format::F64 => Stored::F32,
             Format::F16 => Stored::F16,
             Format::BF16 => Stored::Bf16,
+            format if precision != Precision::Exact && kernels.interleaves(format) => {
+                let blocks = Blocks::new(format, tensor.bytes(), tensor.rows(), tensor.cols());
+                let mut interleaved = Interleaved::zeroed(kernels, format, tensor.rows(), tensor.cols());
+                pool.each_of(interleaved.panels_mut().collect(), |mut panel| panel.fill(&blocks));
+                return Ok(Matrix::Interleaved(interleaved));
+            }
             format if format.block() > 1 && kernels.supports(format).exact => {
                 return Ok(Matrix::Blocks(tensor.clone()));
             }
@@ -92,6 +99,7 @@ impl Matrix {
             Matrix::Packed(packed) => (packed.outs(), packed.ins()),
             Matrix::Tiled(tiled) => (tiled.outs(), tiled.ins()),
             Matrix::Blocks(tensor) => (tensor.rows(), tensor.cols()),
+            Matrix::Interleaved(w) => (w.outs(), w.ins()),
         }
     }
 }
@@ -110,6 +118,8 @@ enum Factor<'a> {
     Decoded(Blocks<'a>),
     /// In integers.
     Integer(Blocks<'a>),
+    /// The same on repacked weights.
+    Interleaved(&'a Interleaved),
 }
 
 impl Factor<'_> {
@@ -119,7 +129,12 @@ impl Factor<'_> {
             Factor::Packed(w) => w.outs() * w.ins(),
             Factor::Tiled(w) => w.outs() * w.ins(),
             Factor::Decoded(w) | Factor::Integer(w) => w.outs() * w.ins(),
+            Factor::Interleaved(w) => w.outs() * w.ins(),
         }
+    }
+
+    fn takes_integers(&self) -> bool {
+        matches!(self, Factor::Integer(_) | Factor::Interleaved(_))
     }
 }
 
@@ -192,11 +207,10 @@ impl Cpu {
             Matrix::Tiled(tiled) => Factor::Tiled(tiled),
             Matrix::Blocks(tensor) => {
                 let blocks = Blocks::new(tensor.format(), tensor.bytes(), tensor.rows(), tensor.cols());
-                let integer = self.precision != Precision::Exact
-                    && x.rows() <= INTEGER_ROWS
-                    && self.kernels.supports(blocks.format()).dot;
+                let integer = self.precision != Precision::Exact && self.kernels.supports(blocks.format()).dot;
                 if integer { Factor::Integer(blocks) } else { Factor::Decoded(blocks) }
             }
+            Matrix::Interleaved(w) => Factor::Interleaved(w),
         };
         let epilogue = Epilogue { bias: w.bias.as_ref().map(vector), activation: None, residual: None };
         Product { factor, epilogue }
@@ -223,17 +237,37 @@ impl Cpu {
                 tiles(out, rows.max(1), w.outs().div_ceil(tasks).next_multiple_of(together))
             }
             Factor::Integer(w) => tiles(out, rows.max(1), w.outs().div_ceil(tasks).next_multiple_of(OUTS_TOGETHER)),
+            Factor::Interleaved(w) => {
+                // With many rows the tasks are long, and the last one would be waited for.
+                let tasks = if rows < LONG_TASKS { tasks } else { 2 * tasks };
+                tiles(out, rows.max(1), w.outs().div_ceil(tasks).next_multiple_of(2 * w.panel_width()))
+            }
         }
     }
 
     /// Gives `run` the rows, in integers too if a product needs them.
     fn with_quantized(&self, x: &Act, products: &[Product<'_>], run: impl FnOnce(Factors<'_>)) {
         let rows = Rows::dense(values(x), x.cols());
-        if !products.iter().any(|p| matches!(p.factor, Factor::Integer(_))) {
+        if !products.iter().any(|p| p.factor.takes_integers()) {
             return run(Factors { rows, quantized: None });
         }
         QUANTIZED.with_borrow_mut(|quantized| {
-            self.kernels.quantize_rows(rows, quantized);
+            let mut left = quantized.shaped(rows.rows(), rows.cols());
+            if rows.rows() * rows.cols() < SERIAL_VALUES {
+                self.kernels.quantize_rows(rows, left);
+            } else {
+                let tall = rows.rows().div_ceil(self.threads() * TASKS_PER_THREAD);
+                let parts: Vec<_> = (0..rows.rows())
+                    .step_by(tall)
+                    .map(|row| {
+                        let part = rows.slice_rows(row..rows.rows().min(row + tall));
+                        let (to, rest) = std::mem::take(&mut left).split_rows(part.rows());
+                        left = rest;
+                        (part, to)
+                    })
+                    .collect();
+                self.pool.each_of(parts, |(rows, to)| self.kernels.quantize_rows(rows, to));
+            }
             run(Factors { rows, quantized: Some(quantized) });
         });
     }
@@ -257,6 +291,11 @@ impl Cpu {
             Factor::Integer(w) => SCRATCH.with_borrow_mut(|scratch| {
                 let quantized = x.quantized.expect("rows in integers for a product in integers");
                 self.kernels.dot_blocks(quantized, w, tile.cols, tile.window, &epilogue, scratch);
+            }),
+            Factor::Interleaved(w) => SCRATCH.with_borrow_mut(|scratch| {
+                let quantized = x.quantized.expect("rows in integers for a product in integers");
+                let panels = tile.cols.start / w.panel_width()..tile.cols.end.div_ceil(w.panel_width());
+                self.kernels.dot_interleaved(quantized, w, panels, tile.window, &epilogue, scratch);
             }),
         }
     }

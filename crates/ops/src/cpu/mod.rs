@@ -34,7 +34,7 @@ pub struct CpuOptions {
 pub enum Precision {
     /// Float32 on exactly decoded weights. A row's result does not depend on how many rows there are.
     Exact,
-    /// Products of few rows with quantized weights round the row to 8 bits and multiply integers. On machines with
+    /// Products with quantized weights round activations to 8 bits and multiply integers. On machines with
     /// matrix units (AMX), products with float32 and bfloat16 weights are made of bfloat16 pieces, within 2⁻¹⁶ of the
     /// exact ones; elsewhere these are exact.
     #[default]
