@@ -2,13 +2,13 @@
 //! with the seconds it took. `bench/harness.py` describes the protocol, `bench/embed/peer.py` is the same for the peers.
 //!
 //! ```text
-//! embed_worker --model DIR --threads N
+//! embed_worker --model DIR --threads N [--precision fast]
 //! {"texts": ["…"], "reps": 3, "vectors": "FILE"}      FILE may be missing; it gets float32 [texts, dimensions]
 //! {"seconds": [0.1, 0.1, 0.1]}
 //! ```
 
 use lattice_embed::{EmbedOptions, Embedder, OpenOptions};
-use ops::{Cpu, CpuOptions};
+use ops::{Cpu, CpuOptions, Precision};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -17,11 +17,13 @@ use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [m, model, t, threads] = &args[..] else { return Err("usage: embed_worker --model DIR --threads N".into()) };
-    if m != "--model" || t != "--threads" {
-        return Err("usage: embed_worker --model DIR --threads N".into());
-    }
-    let cpu = Cpu::new(&CpuOptions { threads: Some(threads.parse()?), ..CpuOptions::default() })?;
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (model, threads, precision) = match words[..] {
+        ["--model", model, "--threads", threads] => (model, threads, Precision::Default),
+        ["--model", model, "--threads", threads, "--precision", "fast"] => (model, threads, Precision::Fast),
+        _ => return Err("usage: embed_worker --model DIR --threads N [--precision fast]".into()),
+    };
+    let cpu = Cpu::new(&CpuOptions { threads: Some(threads.parse()?), precision, ..CpuOptions::default() })?;
     let embedder = Embedder::from_dir(model, &OpenOptions { ops: Some(Arc::new(cpu)), ..OpenOptions::default() })?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", json!({"ready": "lattice", "versions": {"lattice": env!("CARGO_PKG_VERSION")}}))?;

@@ -105,7 +105,11 @@ fn every_folder_gives_the_vectors_of_sentence_transformers_on_every_isa() {
 fn a_vector_does_not_depend_on_its_batch_mates() {
     let long = "several words that are repeated ".repeat(60);
     let cases = ["st_bert_mean", "st_bert_cls", "st_roberta_lasttoken"];
-    let cases = || cases.into_iter().flat_map(|case| [(case, Precision::Exact), (case, Precision::Default)]);
+    let cases = || {
+        cases
+            .into_iter()
+            .flat_map(|case| [Precision::Exact, Precision::Default, Precision::Fast].map(|precision| (case, precision)))
+    };
     for isa in Isa::available() {
         for (case, precision) in cases() {
             let embedder = open_at(precision, &golden(case), isa).expect("a golden opens");
@@ -138,6 +142,22 @@ fn the_default_precision_is_within_1e_5_of_exact() {
                 let length = a.iter().map(|x| x * x).sum::<f32>().sqrt();
                 let off = largest_difference(a, b) / length;
                 assert!(off <= 1e-5, "{case} {isa}: off by {off:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn fast_vectors_point_where_exact_ones_do() {
+    let texts = ["hi", "What is this?", "several words that are repeated several times"];
+    for isa in Isa::available() {
+        for case in ["st_bert_mean", "st_bert_cls", "st_roberta_lasttoken"] {
+            let [exact, fast] = [Precision::Exact, Precision::Fast]
+                .map(|precision| vectors(&open_at(precision, &golden(case), isa).expect("a golden opens"), &texts));
+            for (a, b) in exact.iter().zip(&fast) {
+                let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+                let cosine = dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
+                assert!(cosine >= 0.999, "{case} {isa}: cosine {cosine}");
             }
         }
     }

@@ -10,9 +10,11 @@ use std::hint::black_box;
 use clock::best;
 
 use lattice_kernels::{
-    Activation, Attend, AttendScratch, Epilogue, Isa, Kernels, Mask, Packed, RopeLayout, Rows, Stored, TileScratch,
-    Tiled, Window,
+    Activation, Attend, AttendScratch, Blocks, Epilogue, Isa, Kernels, Mask, Packed, Pool, RopeLayout, Rows, Stored,
+    TileScratch, TileWeights, Tiled, TiledRows, Window,
 };
+
+use weights::Format;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
@@ -45,23 +47,57 @@ impl Bench {
         if !self.kernels.has_tiles() {
             return;
         }
+        let pool = Pool::new(1).expect("the caller's thread alone");
         for (ins, outs) in [(384, 384), (384, 1536), (1536, 384), (1024, 4096), (4096, 4096)] {
-            for (rows, pieces) in [(1, 2), (1, 1), (14, 2), (96, 2), (256, 2), (256, 1), (512, 2), (512, 1), (4096, 2)]
-            {
-                let name = format!("tiles of {pieces} {rows} x {ins} x {outs}");
-                if rows * ins * outs > 1 << 33 || !name.contains(&self.filter) {
+            for (rows, of_rows, of_weights) in [
+                (1, 2, 2),
+                (1, 2, 1),
+                (14, 2, 2),
+                (96, 2, 2),
+                (256, 2, 2),
+                (256, 2, 1),
+                (256, 1, 1),
+                (512, 2, 2),
+                (512, 1, 1),
+            ] {
+                let name = format!("tiles of {of_rows} and {of_weights}, {rows} x {ins} x {outs}");
+                if !name.contains(&self.filter) {
                     continue;
                 }
-                let mut w = Tiled::zeroed(pieces, outs, ins);
+                let mut w = Tiled::zeroed(of_weights, outs, ins);
                 w.panels_mut().for_each(|mut panel| panel.fill(&mut vec![0.0; ins], |_, row| row.fill(0.3)));
-                let (x, mut y, mut scratch) = (numbers(rows * ins), numbers(rows * outs), TileScratch::default());
-                let x = Rows::dense(&x[..rows * ins], ins);
-                self.time(&name, 2 * rows * ins * outs, outs * ins * 2 * pieces + 4 * rows * (ins + outs), || {
-                    let y = Window::dense(&mut y[..rows * outs], outs);
-                    self.kernels.matmul_tiles(x, &w, 0..w.panels(), y, &Epilogue::default(), &mut scratch);
-                });
+                self.product_on_tiles(&name, rows, of_rows, TileWeights::Tiled(&w), &pool);
             }
         }
+        for format in [Format::Q8_0, Format::Q4_0, Format::Q4_1, Format::Q4_K, Format::Q6_K] {
+            let (rows, ins, outs) = (512, 4096, 4096);
+            let name = format!("tiles of {format}, {rows} x {ins} x {outs}");
+            if name.contains(&self.filter) {
+                let bytes = vec![1; format.row_bytes(ins).expect("whole blocks") * outs];
+                self.product_on_tiles(
+                    &name,
+                    rows,
+                    1,
+                    TileWeights::Blocks(Blocks::new(format, &bytes, outs, ins)),
+                    &pool,
+                );
+            }
+        }
+    }
+
+    fn product_on_tiles(&self, name: &str, rows: usize, pieces: usize, w: TileWeights<'_>, pool: &Pool) {
+        let (x, mut y) = (numbers(rows * w.ins()), numbers(rows * w.outs()));
+        let (mut tiles, mut scratch) = (TiledRows::default(), TileScratch::default());
+        let bytes = w.outs() * w.ins() * 2 * w.pieces() + 4 * rows * (w.ins() + w.outs());
+        self.time(name, 2 * rows * w.ins() * w.outs(), bytes, || {
+            self.kernels.tile_rows(Rows::dense(&x[..rows * w.ins()], w.ins()), pieces, pool, &mut tiles);
+            for block in (0..tiles.blocks()).step_by(2) {
+                let blocks = block..tiles.blocks().min(block + 2);
+                let rows = tiles.rows_of(blocks.clone());
+                let y = Window::dense(&mut y[rows.start * w.outs()..rows.end * w.outs()], w.outs());
+                self.kernels.matmul_tiles(&tiles, blocks, w, 0..w.panels(), y, &Epilogue::default(), &mut scratch);
+            }
+        });
     }
 
     fn matmuls(&self) {

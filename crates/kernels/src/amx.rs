@@ -1,23 +1,22 @@
 //! How do the tiles of AMX compute a product of bf16 pieces? Two tiles of rows by two of output features, their four sums in
-//! tile registers over all inputs.
+//! tile registers over a depth of inputs. A depth of a panel of weights stays in the L1 while the rows walk past it, and one of
+//! the rows in the L2 while panels do; between depths the sums wait in memory.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use crate::activations::{Identity, Unary, activations};
 use crate::avx512::Avx512;
-use crate::matmul::Finish;
-use crate::tiles::{DEPTH, PANEL, TILE, TileScratch, Tiled, split};
+use crate::simd::Simd;
+use crate::tiles::{DEPTH, PAIR, PANEL, ROWS, Sums, TILE, TileScratch, TileWeights, TiledRows};
 use crate::{Epilogue, Rows, Window};
 
-/// Rows of x that are split into pieces at a time, and then walked for each panel of weights: 4 bytes a number of them stay
-/// in the second-level cache, and a panel is read from there as rarely.
-const BLOCK: usize = 256;
-/// Rows of a tile.
-const ROWS: usize = 16;
+/// Blocks of sums that wait in memory together: what leaves room for the rows in the L2.
+const SUMS: usize = 64;
 
-/// Does this machine have tiles of bf16, and does its system let this process use them? Asks once.
+/// Does this machine have tiles of bf16 and what rounds to it, and does its system let this process use them? Asks once.
 pub(crate) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
@@ -28,6 +27,7 @@ pub(crate) fn available() -> bool {
             && __cpuid_count(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES
             && __cpuid(1).ecx & OSXSAVE != 0
             && enabled_states() & TILE_STATES == TILE_STATES
+            && is_x86_feature_detected!("avx512bf16")
             && permitted()
     })
 }
@@ -60,10 +60,6 @@ fn permitted() -> bool {
     false
 }
 
-/// A block of a result: two tiles by two, row by row.
-#[repr(C, align(64))]
-struct Sums([f32; 2 * ROWS * PANEL]);
-
 /// The shape of the tile registers: eight of 16 rows of 64 bytes (Intel SDM, volume 1, 18.2).
 #[repr(C, align(64))]
 struct Config([u8; 64]);
@@ -72,17 +68,16 @@ struct Config([u8; 64]);
 ///
 /// # Safety
 /// [`available`], and the machine has AVX-512 F, BW, VL and DQ.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,f16c")]
 pub(crate) unsafe fn matmul(
-    x: Rows<'_>,
-    w: &Tiled,
+    x: &TiledRows,
+    blocks: Range<usize>,
+    w: TileWeights<'_>,
     panels: Range<usize>,
     mut y: Window<'_>,
     epilogue: &Epilogue<'_>,
     scratch: &mut TileScratch,
 ) {
-    let (columns, steps) = (w.columns(panels.clone()), w.steps());
-    let plain = epilogue.activation.is_none() && epilogue.residual.is_none();
     // SAFETY: the features that make this function are those that `new` asks for.
     let s = unsafe { Avx512::new() };
     let mut config = Config([0; 64]);
@@ -93,42 +88,57 @@ pub(crate) unsafe fn matmul(
     }
     // SAFETY: the machine has tiles and the configuration is a valid one.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
-    for top in (0..x.rows()).step_by(BLOCK) {
-        let bottom = x.rows().min(top + BLOCK);
-        let pieces = scratch.take((bottom - top).div_ceil(ROWS) * steps * 2 * TILE);
-        split_rows(x.slice_rows(top..bottom), steps, pieces);
-        for panel in panels.clone() {
-            let at = panel * PANEL - columns.start;
-            let cols = at..columns.len().min(at + PANEL);
-            let weights = w.panel(panel);
-            for first in (top..bottom).step_by(2 * ROWS) {
-                let rows = first..bottom.min(first + 2 * ROWS);
-                let mut sums = Sums([0.0; 2 * ROWS * PANEL]);
-                let from = &pieces[(first - top) / ROWS * steps * 2 * TILE..];
-                // SAFETY: the tiles are configured; `from` has a tile of each piece for each step and sixteen rows, and
-                // the panel two for each of its pieces and steps.
-                unsafe {
-                    match (rows.len() > ROWS, w.pieces()) {
-                        (true, 2) => two_by_two(from, steps, weights, &mut sums),
-                        (true, _) => two_by_two_of_one(from, steps, weights, &mut sums),
-                        (false, 2) => one_by_two(from, steps, weights, &mut sums),
-                        (false, _) => one_by_two_of_one(from, steps, weights, &mut sums),
+    let (first_row, first_out) = (x.rows_of(blocks.clone()).start, w.columns(panels.clone()).start);
+    let pairs: Vec<_> = blocks.flat_map(|block| x.pairs(block).map(move |(pair, rows)| (block, pair, rows))).collect();
+    let multiply = products(x.pieces(), w.pieces());
+    let depths = x.depths();
+    // Sums need not wait where there is one depth.
+    let abreast = if depths.len() == 1 { 1 } else { (SUMS / pairs.len().max(1)).max(1) };
+    for some in panels.clone().step_by(abreast).map(|panel| panel..panels.end.min(panel + abreast)) {
+        let (sums, unpacked) = scratch.take(some.len() * pairs.len(), w.unpacked(x));
+        for steps in depths.clone() {
+            for (panel, sums) in some.clone().zip(sums.chunks_exact_mut(pairs.len().max(1))) {
+                let weights = match w {
+                    TileWeights::Tiled(w) => w.steps_of(panel, steps.clone()),
+                    TileWeights::Blocks(w) => {
+                        // SAFETY: this function has those features.
+                        unsafe { crate::unpack::panel(&w, panel, steps.clone(), unpacked) };
+                        &*unpacked
                     }
-                }
-                let mut part = y.tile(rows.clone(), cols.clone());
-                for (i, sums) in sums.0.chunks_exact(PANEL).take(rows.len()).enumerate() {
-                    let to = part.row_mut(i);
-                    match epilogue.bias {
-                        None => to.copy_from_slice(&sums[..to.len()]),
-                        Some(bias) => {
-                            let bias = &bias[panel * PANEL..][..to.len()];
-                            to.iter_mut().zip(sums).zip(bias).for_each(|((to, sum), bias)| *to = sum + bias);
+                };
+                let outs = w.columns(panel..panel + 1);
+                let cols = outs.start - first_out..outs.end - first_out;
+                for ((block, pair, rows), sums) in pairs.iter().cloned().zip(sums) {
+                    let (ends, rows_of_y) = (steps.end == x.steps(), rows.start - first_row..rows.end - first_row);
+                    if ends {
+                        ask_for(y.tile(rows_of_y.clone(), cols.clone()));
+                    }
+                    let task = Task {
+                        a: x.steps_of(block, pair, steps.clone()).as_ptr(),
+                        b: weights.as_ptr(),
+                        c: sums.0.as_mut_ptr(),
+                        steps: steps.len(),
+                        begin: steps.start == 0,
+                        // The next panel, a part by each pair of rows.
+                        next: weights.as_ptr().wrapping_add(weights.len() + pair * steps.len() * AHEAD / 2),
+                    };
+                    // SAFETY: the tiles are configured, and the pair and the panel have their tiles of so many steps.
+                    unsafe { multiply[usize::from(rows.len() > ROWS)](task) };
+                    if ends {
+                        let (rows, cols) = (rows_of_y, cols.clone());
+                        let residual = epilogue.residual.map(|r| r.slice_rows(rows.clone()).slice_cols(cols.clone()));
+                        let mut bias = [0f32; PANEL];
+                        if let Some(all) = epilogue.bias {
+                            bias[..outs.len()].copy_from_slice(&all[outs.clone()]);
+                        }
+                        let y = y.tile(rows, cols);
+                        match epilogue.activation {
+                            None => finish(s, Identity, sums, &bias, residual, y),
+                            Some(kind) => {
+                                activations!(kind, function => finish(s, function, sums, &bias, residual, y));
+                            }
                         }
                     }
-                }
-                if !plain {
-                    let residual = epilogue.residual.map(|r| r.slice_rows(rows).slice_cols(cols.clone()));
-                    Finish { y: part, residual }.run(s, epilogue.activation);
                 }
             }
         }
@@ -137,120 +147,150 @@ pub(crate) unsafe fn matmul(
     unsafe { asm!("tilerelease", options(nostack, nomem)) };
 }
 
-/// Rows as tiles of their pieces: `[rows / 16][step][piece][row][32]`, padded with zeros.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-fn split_rows(x: Rows<'_>, steps: usize, to: &mut [u16]) {
-    for row in 0..x.rows().next_multiple_of(ROWS) {
-        let tiles = &mut to[row / ROWS * steps * 2 * TILE..][..steps * 2 * TILE];
-        let at = row % ROWS * DEPTH;
-        let numbers = if row < x.rows() { x.row(row) } else { &[] };
-        for (step, both) in tiles.chunks_exact_mut(2 * TILE).enumerate() {
-            let (hi, mid) = both.split_at_mut(TILE);
-            let (hi, mid) = (&mut hi[at..at + DEPTH], &mut mid[at..at + DEPTH]);
-            let numbers = numbers.get(step * DEPTH..).unwrap_or(&[]);
-            if let Some(numbers) = numbers.first_chunk::<DEPTH>() {
-                for ((hi, mid), &x) in hi.iter_mut().zip(mid).zip(numbers) {
-                    [*hi, *mid] = split(x);
-                }
-                continue;
-            }
-            hi.fill(0);
-            mid.fill(0);
-            for ((hi, mid), &x) in hi.iter_mut().zip(mid).zip(numbers) {
-                [*hi, *mid] = split(x);
+/// Asks for memory that will be written.
+#[inline(always)]
+fn ask_for(mut y: Window<'_>) {
+    for row in 0..y.rows() {
+        let row = y.row_mut(row).as_ptr();
+        // SAFETY: a prefetch reads nothing that the program could see, and never faults.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_ET0>(row.cast());
+            _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(PANEL - 1).cast());
+        }
+    }
+}
+
+/// `y = residual + function(sums + bias)`.
+#[inline(always)]
+fn finish(
+    s: Avx512,
+    function: impl Unary,
+    sums: &Sums,
+    bias: &[f32; PANEL],
+    residual: Option<Rows<'_>>,
+    mut y: Window<'_>,
+) {
+    const HALF: usize = Avx512::LANES;
+    let bias = [s.load_part(bias, HALF), s.load_part(&bias[HALF..], HALF)];
+    for (row, sums) in (0..y.rows()).zip(sums.0.chunks_exact(PANEL)) {
+        let (y, residual) = (y.row_mut(row), residual.map(|residual| residual.row(row)));
+        for half in 0..2 {
+            let (at, n) = (half * HALF, y.len().saturating_sub(half * HALF).min(HALF));
+            if n > 0 {
+                let v = function.apply(s, s.add(s.load_part(&sums[at..], HALF), bias[half]));
+                let v = residual.map_or(v, |residual| s.add(v, s.load_part(&residual[at..], n)));
+                s.store_part(&mut y[at..], n, v);
             }
         }
     }
 }
 
-/// The instructions for 32 rows: `a` is the first sixteen rows' tiles and `a1` the next, `b` the panel's, 64 bytes a row; `c`
-/// is the sums, 128 bytes a row. A step adds mid·w, then hi·w, of the weights' first piece.
-macro_rules! rows_of_32 {
-    (zero) => {
-        "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3"
-    };
-    (step) => {
-        concat!(
-            "tileloadd tmm4, [{a} + {s}*1 + 1024]\n",
-            "tileloadd tmm6, [{b} + {s}*1]\n",
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tileloadd tmm7, [{b} + {s}*1 + 1024]\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
-            "tileloadd tmm5, [{a1} + {s}*1 + 1024]\n",
-            "tdpbf16ps tmm2, tmm5, tmm6\n",
-            "tdpbf16ps tmm3, tmm5, tmm7\n",
-            "tileloadd tmm4, [{a} + {s}*1]\n",
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
-            "tileloadd tmm5, [{a1} + {s}*1]\n",
-            "tdpbf16ps tmm2, tmm5, tmm6\n",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-        )
-    };
-    (store) => {
-        concat!(
-            "tilestored [{c} + {t}*1], tmm0\n",
-            "tilestored [{c} + {t}*1 + 64], tmm1\n",
-            "tilestored [{c} + {t}*1 + 2048], tmm2\n",
-            "tilestored [{c} + {t}*1 + 2112], tmm3",
-        )
-    };
-}
-
-/// The same for 16 rows.
-macro_rules! rows_of_16 {
-    (zero) => {
-        "tilezero tmm0\ntilezero tmm1"
-    };
-    (step) => {
-        concat!(
-            "tileloadd tmm4, [{a} + {s}*1 + 1024]\n",
-            "tileloadd tmm5, [{a} + {s}*1]\n",
-            "tileloadd tmm6, [{b} + {s}*1]\n",
-            "tileloadd tmm7, [{b} + {s}*1 + 1024]\n",
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            "tdpbf16ps tmm1, tmm4, tmm7\n",
-            "tdpbf16ps tmm0, tmm5, tmm6\n",
-            "tdpbf16ps tmm1, tmm5, tmm7",
-        )
-    };
-    (store) => {
-        "tilestored [{c} + {t}*1], tmm0\ntilestored [{c} + {t}*1 + 64], tmm1"
-    };
-}
-
-/// A function that multiplies so many rows by a panel whose tiles of a step are `$panel_step` bytes; `$step` adds what the
-/// weights' second piece does, if they have one.
-macro_rules! product {
-    ($(#[$doc:meta])* $name:ident, $panel_step:literal, $rows:ident, [$($step:literal)*]) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// The tiles are configured, and both slices have the tiles of so many steps.
-        unsafe fn $name(a: &[u16], steps: usize, b: &[u16], c: &mut Sums) {
-            if steps == 0 {
-                return;
+/// Up to [`PAIR`] rows as tiles `[step][half of the 32 rows][piece][16][32]`, padded with zeros.
+///
+/// # Safety
+/// The machine has AVX-512 F, BW and BF16.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(crate) unsafe fn split(x: Rows<'_>, steps: Range<usize>, pieces: usize, to: &mut [u16]) {
+    for (step, tiles) in steps.zip(to.chunks_exact_mut(2 * pieces * TILE)) {
+        for row in 0..PAIR {
+            let numbers = if row < x.rows() { x.row(row) } else { &[] };
+            let numbers = numbers.get(step * DEPTH..).unwrap_or(&[]);
+            let mut padded = [0f32; DEPTH];
+            let numbers = numbers.first_chunk().unwrap_or_else(|| {
+                padded[..numbers.len()].copy_from_slice(numbers);
+                &padded
+            });
+            let tile = &mut tiles[row / ROWS * pieces * TILE + row % ROWS * DEPTH..];
+            // SAFETY: both halves of `numbers` are 16 numbers; so for what is written, which is 64 bytes.
+            unsafe {
+                let (a, b) = (_mm512_loadu_ps(numbers.as_ptr()), _mm512_loadu_ps(numbers.as_ptr().add(16)));
+                let hi = round(a, b);
+                _mm512_storeu_si512(tile[..DEPTH].as_mut_ptr().cast(), hi);
+                if pieces == 2 {
+                    let a = _mm512_sub_ps(a, widen(_mm512_castsi512_si256(hi)));
+                    let b = _mm512_sub_ps(b, widen(_mm512_extracti64x4_epi64::<1>(hi)));
+                    _mm512_storeu_si512(tile[TILE..][..DEPTH].as_mut_ptr().cast(), round(a, b));
+                }
             }
+        }
+    }
+}
+
+/// 32 numbers as bf16.
+#[target_feature(enable = "avx512f,avx512bf16")]
+#[inline]
+pub(crate) fn round(a: __m512, b: __m512) -> __m512i {
+    // SAFETY: both types are 64 bytes of plain numbers.
+    unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(b, a)) }
+}
+
+/// 16 numbers that were bf16.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn widen(numbers: __m256i) -> __m512 {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(numbers)))
+}
+
+/// Bytes of the next panel that a step asks for.
+const AHEAD: usize = 512;
+
+/// `c = [c +] a · b` over some steps.
+struct Task {
+    /// A pair's tiles `[step][half of the 32 rows][piece]`.
+    a: *const u16,
+    /// A panel's tiles `[step][piece][half of the 32 output features]`.
+    b: *const u16,
+    /// [`Sums`].
+    c: *mut f32,
+    /// At least 1.
+    steps: usize,
+    /// From zero on, not from what is in `c`.
+    begin: bool,
+    /// What will be read soon; it need not be memory.
+    next: *const u16,
+}
+
+/// The functions for up to 16 rows and for 32, by the pieces of rows and of weights.
+fn products(rows: usize, weights: usize) -> [unsafe fn(Task); 2] {
+    match (rows, weights) {
+        (2, 2) => [by_16_of_2_and_2, by_32_of_2_and_2],
+        (2, 1) => [by_16_of_2_and_1, by_32_of_2_and_1],
+        (1, 1) => [by_16_of_1_and_1, by_32_of_1_and_1],
+        _ => unreachable!("{rows} pieces of rows by {weights} of weights"),
+    }
+}
+
+/// A function that multiplies a pair's steps by a panel's. `$load` and `$store` move the sums; `$step` is what a step does, whose
+/// tiles are `$a` and `$b` bytes.
+macro_rules! product {
+    ($name:ident, $load:expr, $store:expr, $a:literal, $b:literal, [$($step:expr),*]) => {
+        /// # Safety
+        /// The tiles are configured, and the task's memory is as it says.
+        unsafe fn $name(task: Task) {
             // SAFETY: as the caller promises; what is read and written is inside a, b and c.
             unsafe {
                 asm!(
-                    $rows!(zero),
+                    "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3",
+                    "test {begin:e}, {begin:e}",
+                    "jne 2f",
+                    $load,
                     "2:",
-                    $rows!(step),
                     $($step,)*
-                    "add {a}, 2048",
-                    "add {a1}, 2048",
-                    concat!("add {b}, ", $panel_step),
+                    concat!("add {a}, ", $a),
+                    concat!("add {b}, ", $b),
+                    "add {next}, {ahead}",
                     "dec {n}",
                     "jnz 2b",
-                    $rows!(store),
-                    a = inout(reg) a.as_ptr() => _,
-                    a1 = inout(reg) a.as_ptr().wrapping_add(steps * 2 * TILE) => _,
-                    b = inout(reg) b.as_ptr() => _,
-                    n = inout(reg) steps => _,
+                    $store,
+                    a = inout(reg) task.a => _,
+                    b = inout(reg) task.b => _,
+                    c = in(reg) task.c,
+                    n = inout(reg) task.steps => _,
+                    begin = in(reg) u32::from(task.begin),
+                    next = inout(reg) task.next => _,
                     s = in(reg) 64usize,
-                    c = in(reg) c.0.as_mut_ptr(),
                     t = in(reg) PANEL * size_of::<f32>(),
+                    ahead = const AHEAD,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack),
@@ -260,36 +300,180 @@ macro_rules! product {
     };
 }
 
-product! {
-    /// 32 rows, weights of two pieces.
-    two_by_two, "4096", rows_of_32,
-    [
-        "tileloadd tmm6, [{b} + {s}*1 + 2048]"
+/// Asks for 1 KiB from `$from` on.
+macro_rules! prefetch {
+    ($from:literal) => {
+        concat!(
+            ".irp line, 0, 64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960\n",
+            "prefetcht0 [",
+            $from,
+            " + \\line]\n",
+            ".endr"
+        )
+    };
+}
+
+/// [`product!`] for 32 rows, whose steps ask for the next step's rows, among the products, and for the next panel.
+macro_rules! by_32 {
+    ($name:ident, $a:literal, $b:literal, [$($step:expr),*]) => {
+        product! {
+            $name,
+            concat!(
+                "tileloadd tmm0, [{c} + {t}*1]\n",
+                "tileloadd tmm1, [{c} + {t}*1 + 64]\n",
+                "tileloadd tmm2, [{c} + {t}*1 + 2048]\n",
+                "tileloadd tmm3, [{c} + {t}*1 + 2112]",
+            ),
+            concat!(
+                "tilestored [{c} + {t}*1], tmm0\n",
+                "tilestored [{c} + {t}*1 + 64], tmm1\n",
+                "tilestored [{c} + {t}*1 + 2048], tmm2\n",
+                "tilestored [{c} + {t}*1 + 2112], tmm3",
+            ),
+            $a,
+            $b,
+            [
+                $($step,)*
+                ".irp line, 0, 64, 128, 192, 256, 320, 384, 448\nprefetcht1 [{next} + \\line]\n.endr"
+            ]
+        }
+    };
+}
+
+/// [`product!`] for up to 16 rows: too few to hide that weights come from far, so that these are asked for two steps ahead.
+macro_rules! by_16 {
+    ($name:ident, $a:literal, $b:literal, [$($step:expr),*]) => {
+        product! {
+            $name,
+            "tileloadd tmm0, [{c} + {t}*1]\ntileloadd tmm1, [{c} + {t}*1 + 64]",
+            "tilestored [{c} + {t}*1], tmm0\ntilestored [{c} + {t}*1 + 64], tmm1",
+            $a,
+            $b,
+            [$($step),*]
+        }
+    };
+}
+
+/// The pair's rows in tmm4 and tmm5, by the panel's columns in tmm6 and tmm7.
+macro_rules! multiply {
+    (4 by 6) => {
         "tdpbf16ps tmm0, tmm4, tmm6"
-        "tileloadd tmm7, [{b} + {s}*1 + 3072]"
+    };
+    (4 by 7) => {
         "tdpbf16ps tmm1, tmm4, tmm7"
+    };
+    (5 by 6) => {
         "tdpbf16ps tmm2, tmm5, tmm6"
+    };
+    (5 by 7) => {
         "tdpbf16ps tmm3, tmm5, tmm7"
-    ]
+    };
+    (4) => {
+        "tdpbf16ps tmm0, tmm4, tmm6\ntdpbf16ps tmm1, tmm4, tmm7"
+    };
+    (5) => {
+        "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7"
+    };
 }
 
-product! {
-    /// 32 rows, weights of one piece.
-    two_by_two_of_one, "2048", rows_of_32, []
-}
-
-product! {
-    /// 16 rows, weights of two pieces.
-    one_by_two, "4096", rows_of_16,
+// mid · hi, hi · hi, hi · mid: the order is the same for 16 rows, so that a row's bits are.
+by_32! {
+    by_32_of_2_and_2, "4096", "4096",
     [
-        "tileloadd tmm2, [{b} + {s}*1 + 2048]"
-        "tileloadd tmm3, [{b} + {s}*1 + 3072]"
-        "tdpbf16ps tmm0, tmm5, tmm2"
-        "tdpbf16ps tmm1, tmm5, tmm3"
+        "tileloadd tmm4, [{a} + {s}*1 + 1024]",
+        "tileloadd tmm6, [{b} + {s}*1]",
+        multiply!(4 by 6),
+        "tileloadd tmm7, [{b} + {s}*1 + 1024]",
+        multiply!(4 by 7),
+        prefetch!("{a} + 4096"),
+        "tileloadd tmm5, [{a} + {s}*1 + 3072]",
+        multiply!(5),
+        prefetch!("{a} + 5120"),
+        "tileloadd tmm4, [{a} + {s}*1]",
+        multiply!(4),
+        prefetch!("{a} + 6144"),
+        "tileloadd tmm5, [{a} + {s}*1 + 2048]",
+        multiply!(5),
+        prefetch!("{a} + 7168"),
+        "tileloadd tmm6, [{b} + {s}*1 + 2048]",
+        multiply!(4 by 6),
+        "tileloadd tmm7, [{b} + {s}*1 + 3072]",
+        multiply!(4 by 7),
+        multiply!(5)
     ]
 }
 
-product! {
-    /// 16 rows, weights of one piece.
-    one_by_two_of_one, "2048", rows_of_16, []
+by_32! {
+    by_32_of_2_and_1, "4096", "2048",
+    [
+        "tileloadd tmm4, [{a} + {s}*1 + 1024]",
+        "tileloadd tmm6, [{b} + {s}*1]",
+        multiply!(4 by 6),
+        "tileloadd tmm7, [{b} + {s}*1 + 1024]",
+        multiply!(4 by 7),
+        prefetch!("{a} + 4096"),
+        "tileloadd tmm5, [{a} + {s}*1 + 3072]",
+        multiply!(5),
+        prefetch!("{a} + 5120"),
+        "tileloadd tmm4, [{a} + {s}*1]",
+        multiply!(4),
+        prefetch!("{a} + 6144"),
+        "tileloadd tmm5, [{a} + {s}*1 + 2048]",
+        multiply!(5),
+        prefetch!("{a} + 7168")
+    ]
+}
+
+by_32! {
+    by_32_of_1_and_1, "2048", "2048",
+    [
+        "tileloadd tmm4, [{a} + {s}*1]",
+        "tileloadd tmm6, [{b} + {s}*1]",
+        multiply!(4 by 6),
+        "tileloadd tmm7, [{b} + {s}*1 + 1024]",
+        multiply!(4 by 7),
+        "tileloadd tmm5, [{a} + {s}*1 + 1024]",
+        multiply!(5)
+    ]
+}
+
+by_16! {
+    by_16_of_2_and_2, "4096", "4096",
+    [
+        prefetch!("{b} + 8192"),
+        prefetch!("{b} + 9216"),
+        "tileloadd tmm6, [{b} + {s}*1]\ntileloadd tmm7, [{b} + {s}*1 + 1024]",
+        "tileloadd tmm4, [{a} + {s}*1 + 1024]",
+        multiply!(4),
+        "tileloadd tmm4, [{a} + {s}*1]",
+        multiply!(4),
+        prefetch!("{b} + 10240"),
+        prefetch!("{b} + 11264"),
+        "tileloadd tmm6, [{b} + {s}*1 + 2048]\ntileloadd tmm7, [{b} + {s}*1 + 3072]",
+        multiply!(4)
+    ]
+}
+
+by_16! {
+    by_16_of_2_and_1, "4096", "2048",
+    [
+        prefetch!("{b} + 8192"),
+        prefetch!("{b} + 9216"),
+        "tileloadd tmm6, [{b} + {s}*1]\ntileloadd tmm7, [{b} + {s}*1 + 1024]",
+        "tileloadd tmm4, [{a} + {s}*1 + 1024]",
+        multiply!(4),
+        "tileloadd tmm4, [{a} + {s}*1]",
+        multiply!(4)
+    ]
+}
+
+by_16! {
+    by_16_of_1_and_1, "2048", "2048",
+    [
+        prefetch!("{b} + 8192"),
+        prefetch!("{b} + 9216"),
+        "tileloadd tmm6, [{b} + {s}*1]\ntileloadd tmm7, [{b} + {s}*1 + 1024]",
+        "tileloadd tmm4, [{a} + {s}*1]",
+        multiply!(4)
+    ]
 }

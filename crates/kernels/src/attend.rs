@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use crate::activations::exp2_below_one;
 use crate::matmul::{Begin, MOST_ROWS, Tile, even_part, panels_at_once, tile};
+use crate::quant::Quant;
 use crate::rows::{add, largest as largest_of, scale};
 use crate::simd::Simd;
 use crate::{Activation, Attend, AttendScratch, RelativeBias, Rows, Window};
@@ -21,7 +22,7 @@ use crate::{Activation, Attend, AttendScratch, RelativeBias, Rows, Window};
 const KEYS: usize = 128;
 
 #[inline(always)]
-pub(crate) fn attend<S: Simd>(s: S, task: &Attend<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
+pub(crate) fn attend<S: Quant>(s: S, task: &Attend<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
     let (queries, keys, dim) = (task.q.rows(), task.k.rows(), task.q.cols());
     let value_dim = task.v.cols().next_multiple_of(S::PANEL);
     let mut parts = scratch.take(KEYS * (dim + value_dim + MOST_ROWS) + queries * (value_dim + 2));
@@ -40,7 +41,7 @@ pub(crate) fn attend<S: Simd>(s: S, task: &Attend<'_>, scratch: &mut AttendScrat
         if met.is_empty() {
             continue;
         }
-        pack_keys::<S>(task.k.slice_rows(block.clone()), factor, k);
+        pack_keys(s, task.k.slice_rows(block.clone()), factor, k);
         pack_values::<S>(task.v.slice_rows(block.clone()), v);
         let mut query = met.start;
         while query < met.end {
@@ -124,19 +125,27 @@ fn queries_that_meet(task: &Attend<'_>, block: &Range<usize>) -> Range<usize> {
 
 /// Keys `[keys, dim]`, times `factor`, as panels `[keys / PANEL][dim][PANEL]`, the last padded with zeros.
 #[inline(always)]
-fn pack_keys<S: Simd>(k: Rows<'_>, factor: f32, packed: &mut [f32]) {
-    let panels = packed.chunks_exact_mut((k.cols() * S::PANEL).max(1)).take(k.rows().div_ceil(S::PANEL));
+fn pack_keys<S: Quant>(s: S, k: Rows<'_>, factor: f32, packed: &mut [f32]) {
+    let dim = k.cols();
+    let panels = packed.chunks_exact_mut((dim * S::PANEL).max(1)).take(k.rows().div_ceil(S::PANEL));
     for (i, panel) in panels.enumerate() {
         let first = i * S::PANEL;
         let filled = S::PANEL.min(k.rows() - first);
         if filled < S::PANEL {
             panel.fill(0.0);
         }
-        for lane in 0..filled {
+        // Eight keys at a time where that is how they come.
+        let whole = if dim.is_multiple_of(8) { filled / 8 * 8 } else { 0 };
+        for lane in (0..whole).step_by(8) {
+            let keys = k.slice_rows(first + lane..first + lane + 8);
+            s.transpose(keys.data(), k.stride(), dim, &mut panel[lane..], S::PANEL);
+        }
+        for lane in whole..filled {
             for (column, &number) in panel.chunks_exact_mut(S::PANEL).zip(k.row(first + lane)) {
-                column[lane] = number * factor;
+                column[lane] = number;
             }
         }
+        scale(s, panel, factor);
     }
 }
 

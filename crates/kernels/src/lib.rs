@@ -36,6 +36,8 @@ mod scalar_decoder;
 mod simd;
 mod table;
 mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod unpack;
 mod view;
 mod vocabulary;
 
@@ -48,6 +50,6 @@ pub use packed::{Packed, PanelMut, Stored};
 pub use pages::{KEYS_ABREAST, KvPage, KvSlice, KvSliceMut, PagedAttend};
 pub use pool::Pool;
 pub use table::Kernels;
-pub use tiles::{TileScratch, Tiled, TilesMut};
+pub use tiles::{TileScratch, TileWeights, Tiled, TiledRows, TilesMut};
 pub use view::{Rows, Window};
 pub use vocabulary::{Activation, Attend, AttendScratch, Epilogue, Mask, RelativeBias, RopeLayout};

@@ -1,23 +1,33 @@
-//! How does a float32 product come from bf16 tiles? [`Tiled`] weights and the product's definition, as plain code.
+//! How does a float32 product come from bf16 tiles? [`TiledRows`] of activations, [`TileWeights`], and the product's definition
+//! as plain code.
 //!
 //! A number is the sum of two bf16 pieces, `x ≈ hi + mid`, 16 bits of it together, and a product is
 //! `hi·hi + hi·mid + mid·hi`: within some 2⁻¹⁶ of the float32 one, at the speed of matrix units for bf16. Weights that are
-//! bf16 already have one piece, and products of them two parts.
+//! bf16 already have one piece, and products of them two parts. Where 8 bits are enough, each has one piece and a product one
+//! part, within some 2⁻⁸.
 
 use std::ops::Range;
 
 use crate::convert::{bf16_to_f32, f32_to_bf16};
-use crate::{Epilogue, Isa, Kernels, Rows, Window};
+use crate::{Blocks, Epilogue, Isa, Kernels, Pool, Rows, Window};
 
 /// Output features of a panel: two tiles side by side.
 pub(crate) const PANEL: usize = 32;
-/// Inputs of a tile.
+/// Rows of a tile.
+pub(crate) const ROWS: usize = 16;
+/// Rows that matrix units multiply at once: two tiles.
+pub(crate) const PAIR: usize = 2 * ROWS;
+/// Inputs of a tile, which are a step.
 pub(crate) const DEPTH: usize = 32;
 /// bf16 numbers of a tile.
-pub(crate) const TILE: usize = 512;
+pub(crate) const TILE: usize = ROWS * DEPTH;
+/// Rows of a block, which lie together.
+const BLOCK: usize = 256;
+/// Most steps of a depth, by the pieces of the rows: what of a panel of weights stays in the L1.
+const MOST_STEPS: [usize; 2] = [16, 12];
 
 /// 64 bytes, a row of a tile.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Line([u16; 32]);
 
@@ -72,36 +82,38 @@ impl Tiled {
         PANEL
     }
 
-    /// Rows that matrix units compute at once.
-    pub const fn rows_together() -> usize {
-        32
-    }
-
     /// The output features that these panels compute.
     pub fn columns(&self, panels: Range<usize>) -> Range<usize> {
         (panels.start * PANEL).min(self.outs)..(panels.end * PANEL).min(self.outs)
     }
 
-    pub(crate) fn pieces(&self) -> usize {
-        self.pieces
+    /// The tiles of some steps of a panel.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    pub(crate) fn steps_of(&self, panel: usize, steps: Range<usize>) -> &[u16] {
+        let step = self.pieces * 2 * TILE;
+        &numbers(&self.lines)[panel * self.panel_len()..][steps.start * step..steps.end * step]
     }
 
-    /// Tiles of `DEPTH` inputs.
-    pub(crate) fn steps(&self) -> usize {
-        self.ins.div_ceil(DEPTH)
-    }
-
-    /// The numbers of a panel.
-    pub(crate) fn panel(&self, panel: usize) -> &[u16] {
-        let len = self.panel_len();
-        // SAFETY: lines are arrays of 32 u16 without gaps, and there are as many as this.
-        let numbers = unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast::<u16>(), self.lines.len() * 32) };
-        &numbers[panel * len..][..len]
+    /// Piece `piece` of the weight from input `k` to output `out`.
+    fn bits(&self, out: usize, k: usize, piece: usize) -> u16 {
+        numbers(&self.lines)[out / PANEL * self.panel_len() + place(self.pieces, k, piece, out % PANEL)]
     }
 
     fn panel_len(&self) -> usize {
-        self.steps() * self.pieces * 2 * TILE
+        self.ins.div_ceil(DEPTH) * self.pieces * 2 * TILE
     }
+}
+
+/// Lines as the numbers that they hold.
+fn numbers(lines: &[Line]) -> &[u16] {
+    // SAFETY: lines are arrays of 32 u16 without gaps, and there are as many as this.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * 32) }
+}
+
+/// As [`numbers`], to write.
+fn numbers_mut(lines: &mut [Line]) -> &mut [u16] {
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * 32) }
 }
 
 impl std::fmt::Debug for Tiled {
@@ -149,21 +161,171 @@ pub(crate) fn split(x: f32) -> [u16; 2] {
     [hi, f32_to_bf16(x - bf16_to_f32(hi))]
 }
 
+/// Activations `[rows, cols]` in bf16 pieces and in tiles, in blocks of 256 rows:
+/// `[depth][rows of the block / 32][step][half of the 32 rows][piece][16][32]`, padded with zeros; depths are some steps of 32
+/// numbers each. Its memory is reused from call to call.
+#[derive(Debug, Default)]
+pub struct TiledRows {
+    lines: Vec<Line>,
+    pieces: usize,
+    rows: usize,
+    cols: usize,
+}
+
+impl TiledRows {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Numbers in a row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.rows.div_ceil(BLOCK)
+    }
+
+    /// Rows in a block (the last may have fewer).
+    pub const fn block_rows() -> usize {
+        BLOCK
+    }
+
+    /// The rows of some blocks.
+    pub fn rows_of(&self, blocks: Range<usize>) -> Range<usize> {
+        (blocks.start * BLOCK).min(self.rows)..(blocks.end * BLOCK).min(self.rows)
+    }
+
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    /// Steps of [`DEPTH`] numbers.
+    pub(crate) fn steps(&self) -> usize {
+        self.cols.div_ceil(DEPTH)
+    }
+
+    /// The parts that a product walks its inputs in. Where numbers have one piece, parts of whole blocks of all formats.
+    pub(crate) fn depths(&self) -> impl ExactSizeIterator<Item = Range<usize>> + Clone + use<> {
+        let (steps, most) = (self.steps(), MOST_STEPS[self.pieces - 1]);
+        let len = match self.cols.is_multiple_of(256) && self.pieces == 1 {
+            true => most,
+            false => steps.div_ceil(steps.div_ceil(most).max(1)).max(1),
+        };
+        (0..steps).step_by(len).map(move |start| start..steps.min(start + len))
+    }
+
+    /// The pairs of tiles of a block, and the rows that each holds.
+    pub(crate) fn pairs(&self, block: usize) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+        let rows = self.rows_of(block..block + 1);
+        rows.clone().step_by(PAIR).map(move |row| row..rows.end.min(row + PAIR)).enumerate()
+    }
+
+    /// The tiles of one depth of a pair.
+    pub(crate) fn steps_of(&self, block: usize, pair: usize, steps: Range<usize>) -> &[u16] {
+        let (start, step) = (self.block_start(block), 2 * self.pieces * TILE);
+        let tall = self.rows_of(block..block + 1).len().div_ceil(PAIR);
+        &numbers(&self.lines)[start + (steps.start * tall + pair * steps.len()) * step..][..steps.len() * step]
+    }
+
+    /// Where a block's numbers begin.
+    fn block_start(&self, block: usize) -> usize {
+        block * BLOCK / PAIR * self.steps() * 2 * self.pieces * TILE
+    }
+
+    /// The sum of the pieces of a number, or the first of them.
+    fn value(&self, row: usize, col: usize, first: bool) -> f64 {
+        let (block, row, step) = (row / BLOCK, row % BLOCK, col / DEPTH);
+        let depth = self.depths().find(|depth| depth.contains(&step)).expect("a depth for each step");
+        let tiles = &self.steps_of(block, row / PAIR, depth.clone())[(step - depth.start) * 2 * self.pieces * TILE..];
+        let at = row % PAIR / ROWS * self.pieces * TILE + row % ROWS * DEPTH + col % DEPTH;
+        let pieces = if first { 1 } else { self.pieces };
+        (0..pieces).map(|piece| f64::from(bf16_to_f32(tiles[at + piece * TILE]))).sum()
+    }
+}
+
+/// The weights of a product on matrix units.
+#[derive(Clone, Copy, Debug)]
+pub enum TileWeights<'a> {
+    /// In tiles already.
+    Tiled(&'a Tiled),
+    /// In blocks, which are rounded to one bf16 piece as they are unpacked.
+    Blocks(Blocks<'a>),
+}
+
+impl TileWeights<'_> {
+    /// Rows of the weights: the features that come out.
+    pub fn outs(&self) -> usize {
+        match self {
+            TileWeights::Tiled(w) => w.outs,
+            TileWeights::Blocks(w) => w.outs(),
+        }
+    }
+
+    /// Columns of the weights: the features that go in.
+    pub fn ins(&self) -> usize {
+        match self {
+            TileWeights::Tiled(w) => w.ins,
+            TileWeights::Blocks(w) => w.ins(),
+        }
+    }
+
+    /// Number of panels of [`Tiled::panel_width`] output features.
+    pub fn panels(&self) -> usize {
+        self.outs().div_ceil(PANEL)
+    }
+
+    /// The output features that these panels compute.
+    pub fn columns(&self, panels: Range<usize>) -> Range<usize> {
+        (panels.start * PANEL).min(self.outs())..(panels.end * PANEL).min(self.outs())
+    }
+
+    /// bf16 pieces of a weight.
+    pub fn pieces(&self) -> usize {
+        match self {
+            TileWeights::Tiled(w) => w.pieces,
+            TileWeights::Blocks(_) => 1,
+        }
+    }
+
+    /// Steps that an unpacked panel takes in memory.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn unpacked(&self, x: &TiledRows) -> usize {
+        match self {
+            TileWeights::Tiled(_) => 0,
+            TileWeights::Blocks(_) => x.depths().next().map_or(0, |depth| depth.len()),
+        }
+    }
+}
+
 /// The memory that [`Kernels::matmul_tiles`] works in; it grows to the largest call's need.
 #[derive(Default)]
 pub struct TileScratch {
-    lines: Vec<Line>,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    sums: Vec<Sums>,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    panel: Vec<Line>,
 }
 
+/// Sums of [`PAIR`] rows by a panel.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Sums(pub(crate) [f32; PAIR * PANEL]);
+
 impl TileScratch {
-    /// `len` numbers of any value, from a cache line on.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
-    pub(crate) fn take(&mut self, len: usize) -> &mut [u16] {
-        if self.lines.len() * 32 < len {
-            self.lines.resize(len.div_ceil(32), Line([0; 32]));
+    /// `sums` blocks of sums of any value, and `steps` steps of a panel of one piece.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn take(&mut self, sums: usize, steps: usize) -> (&mut [Sums], &mut [u16]) {
+        if self.sums.len() < sums {
+            self.sums.resize(sums, Sums([0.0; PAIR * PANEL]));
         }
-        // SAFETY: lines are arrays of 32 u16 without gaps, and there are enough of them.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), len) }
+        let lines = steps * 2 * TILE / 32;
+        if self.panel.len() < lines {
+            self.panel.resize(lines, Line([0; 32]));
+        }
+        (&mut self.sums[..sums], numbers_mut(&mut self.panel[..lines]))
     }
 }
 
@@ -173,60 +335,127 @@ impl Kernels {
         self.isa == Isa::Amx
     }
 
-    /// `y = epilogue(x · Wᵀ)` of bf16 pieces, for some rows and some panels of output features.
-    ///
-    /// `x` is `[rows, ins]`, `y` is `[rows, w.columns(panels)]`. The error of a product is some 2⁻¹⁶ of the sum of its
-    /// parts' magnitudes. A row's bits do not depend on the others.
+    /// Splits rows into so many bf16 pieces, 1 or 2, on the threads of a pool.
     ///
     /// # Panics
-    /// If shapes differ.
+    /// If `pieces` is neither, or the address space too small.
+    pub fn tile_rows(&self, x: Rows<'_>, pieces: usize, pool: &Pool, to: &mut TiledRows) {
+        assert!((1..=2).contains(&pieces), "{pieces} pieces");
+        (to.pieces, to.rows, to.cols) = (pieces, x.rows(), x.cols());
+        let pairs = x.rows().div_ceil(PAIR);
+        let step = 2 * pieces * TILE / 32;
+        let lines = pairs.checked_mul(to.steps() * step).expect("rows larger than the address space");
+        if to.lines.len() < lines {
+            to.lines.resize(lines, Line([0; 32]));
+        }
+        let mut own = std::mem::take(&mut to.lines);
+        let block_lines = (to.block_start(1) / 32).max(1);
+        let depths = to.depths();
+        pool.chunks(&mut own[..lines], block_lines, |block, lines| {
+            let mut rest = lines;
+            for steps in depths.clone() {
+                for (_, rows) in to.pairs(block) {
+                    let (tiles, others) = rest.split_at_mut(steps.len() * step);
+                    rest = others;
+                    self.split(x.slice_rows(rows), steps.clone(), pieces, numbers_mut(tiles));
+                }
+            }
+        });
+        to.lines = own;
+    }
+
+    /// Up to 32 rows as the tiles of one depth.
+    fn split(&self, x: Rows<'_>, steps: Range<usize>, pieces: usize, to: &mut [u16]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_tiles() {
+            // SAFETY: this table is handed out where the machine has the instructions.
+            return unsafe { crate::amx::split(x, steps, pieces, to) };
+        }
+        to.fill(0);
+        for row in 0..x.rows() {
+            let numbers = x.row(row).iter().enumerate().skip(steps.start * DEPTH).take(steps.len() * DEPTH);
+            for (col, &number) in numbers {
+                let tile = ((col / DEPTH - steps.start) * 2 + row / ROWS) * pieces;
+                for (piece, bits) in split(number).into_iter().enumerate().take(pieces) {
+                    to[(tile + piece) * TILE + row % ROWS * DEPTH + col % DEPTH] = bits;
+                }
+            }
+        }
+    }
+
+    /// `y = epilogue(x · Wᵀ)` of bf16 pieces, for some blocks of rows and some panels of output features.
+    ///
+    /// `x` is `[rows, ins]`, `y` is `[x.rows_of(blocks), w.columns(panels)]`, and so is the residual; the bias is that of all
+    /// output features. The error of a product is some 2⁻¹⁶ of the sum of its parts' magnitudes where `x` has two pieces and the weights have
+    /// two or are bf16, and some 2⁻⁸ where they have one. A row's bits do not depend on the others.
+    ///
+    /// # Panics
+    /// If shapes differ, or the weights have more pieces than the rows.
+    #[expect(clippy::too_many_arguments, reason = "a product is of what these say")]
     pub fn matmul_tiles(
         &self,
-        x: Rows<'_>,
-        w: &Tiled,
+        x: &TiledRows,
+        blocks: Range<usize>,
+        w: TileWeights<'_>,
         panels: Range<usize>,
         y: Window<'_>,
         epilogue: &Epilogue<'_>,
         scratch: &mut TileScratch,
     ) {
+        assert!(blocks.start <= blocks.end && blocks.end <= x.blocks(), "blocks {blocks:?} of {}", x.blocks());
         assert!(panels.start <= panels.end && panels.end <= w.panels(), "panels {panels:?} of {w:?}");
         assert_eq!(x.cols(), w.ins(), "columns of x and {w:?}");
-        assert_eq!(
-            (y.rows(), y.cols()),
-            (x.rows(), w.columns(panels.clone()).len()),
-            "shape of y for panels {panels:?} of {w:?}"
-        );
+        assert!(x.pieces() >= w.pieces(), "{} pieces of rows by {w:?}", x.pieces());
+        let shape = (x.rows_of(blocks.clone()).len(), w.columns(panels.clone()).len());
+        assert_eq!((y.rows(), y.cols()), shape, "shape of y for panels {panels:?} of {w:?}");
         if let Some(bias) = epilogue.bias {
             assert_eq!(bias.len(), w.outs(), "length of the bias of {w:?}");
         }
         if let Some(residual) = epilogue.residual {
-            assert_eq!((residual.rows(), residual.cols()), (y.rows(), y.cols()), "shape of the residual and y");
+            assert_eq!((residual.rows(), residual.cols()), shape, "shape of the residual and y");
         }
         #[cfg(target_arch = "x86_64")]
         if self.has_tiles() {
             // SAFETY: this table is handed out where the machine has the instructions; shapes were checked.
-            return unsafe { crate::amx::matmul(x, w, panels, y, epilogue, scratch) };
+            return unsafe { crate::amx::matmul(x, blocks, w, panels, y, epilogue, scratch) };
         }
         let _ = scratch;
-        plain(x, w, panels, y, epilogue);
+        plain(x, blocks, w, panels, y, epilogue);
     }
 }
 
 /// The definition, and the oracle: the products of the pieces, summed in f64.
-fn plain(x: Rows<'_>, w: &Tiled, panels: Range<usize>, mut y: Window<'_>, epilogue: &Epilogue<'_>) {
-    let (columns, pieces) = (w.columns(panels), w.pieces());
+fn plain(
+    x: &TiledRows,
+    blocks: Range<usize>,
+    w: TileWeights<'_>,
+    panels: Range<usize>,
+    mut y: Window<'_>,
+    epilogue: &Epilogue<'_>,
+) {
+    let columns = w.columns(panels);
     let scalar = Kernels::for_isa(Isa::Scalar).expect("it is everywhere");
-    for row in 0..x.rows() {
-        let numbers: Vec<[f64; 2]> = x.row(row).iter().map(|&x| split(x).map(|x| f64::from(bf16_to_f32(x)))).collect();
-        let results = y.row_mut(row);
+    let mut decoded = vec![0f32; w.ins()];
+    for (row, y_row) in x.rows_of(blocks).zip(0..) {
+        let numbers: Vec<_> = (0..x.cols()).map(|col| (x.value(row, col, false), x.value(row, col, true))).collect();
+        let results = y.row_mut(y_row);
         for (result, out) in results.iter_mut().zip(columns.clone()) {
-            let panel = w.panel(out / PANEL);
-            let weight = |k: usize, piece: usize| f64::from(bf16_to_f32(panel[place(pieces, k, piece, out % PANEL)]));
             let mut sum = epilogue.bias.map_or(0.0, |bias| f64::from(bias[out]));
-            for (k, &[hi, mid]) in numbers.iter().enumerate() {
-                sum += (hi + mid) * weight(k, 0);
-                if pieces == 2 {
-                    sum += hi * weight(k, 1);
+            match w {
+                TileWeights::Tiled(w) => {
+                    let weight = |k, piece| f64::from(bf16_to_f32(w.bits(out, k, piece)));
+                    for (k, &(whole, hi)) in numbers.iter().enumerate() {
+                        sum += whole * weight(k, 0);
+                        if w.pieces == 2 {
+                            sum += hi * weight(k, 1);
+                        }
+                    }
+                }
+                TileWeights::Blocks(w) => {
+                    crate::quant::decode(w.format(), w.row(out), &mut decoded);
+                    for (&(whole, _), &weight) in numbers.iter().zip(&decoded) {
+                        sum += whole * f64::from(bf16_to_f32(f32_to_bf16(weight)));
+                    }
                 }
             }
             *result = sum as f32;
@@ -235,7 +464,7 @@ fn plain(x: Rows<'_>, w: &Tiled, panels: Range<usize>, mut y: Window<'_>, epilog
             scalar.activation(kind, results);
         }
         if let Some(residual) = epilogue.residual {
-            scalar.add(results, residual.row(row));
+            scalar.add(results, residual.row(y_row));
         }
     }
 }

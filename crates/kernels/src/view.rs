@@ -71,6 +71,11 @@ impl<'a> Rows<'a> {
     pub(crate) fn as_ptr(&self) -> *const f32 {
         self.data.as_ptr()
     }
+
+    /// The numbers from the first row on, and the gaps between rows.
+    pub(crate) fn data(&self) -> &'a [f32] {
+        self.data
+    }
 }
 
 /// A window to write: `rows` rows of `cols` numbers of somebody's row-major matrix. Splitting it by rows or columns

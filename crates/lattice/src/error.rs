@@ -33,8 +33,6 @@ pub(crate) enum CliError {
     NotUtf8 { place: String, byte: usize },
     #[error("there is no GPU executor in this build: use --device cpu, or auto")]
     NoGpu,
-    #[error("precision fast is not built: use exact or default")]
-    NoFast,
     #[error("no chunk would be scored: give --chunks at least 1, or leave it out")]
     NoChunks,
     #[error("{flag} is not built yet: leave it out")]

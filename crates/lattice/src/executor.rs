@@ -30,7 +30,8 @@ enum Device {
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct PrecisionArgs {
     /// How exact the arithmetic is: exact is float32 on exactly decoded weights; default rounds a language model's keys and
-    /// values to half precision, and activations beside quantized weights to 8 bits; fast is not built
+    /// values to half precision, and activations beside quantized weights to 8 bits; fast rounds weights and activations to 8 bits (bfloat16) where there
+    /// are matrix units (AMX), and is the default elsewhere
     #[arg(long, value_enum, default_value_t = Level::Default, help_heading = "Computing")]
     precision: Level,
     /// How a language model's keys and values are stored, if not as the precision says
@@ -71,12 +72,12 @@ impl ExecutorArgs {
 }
 
 impl PrecisionArgs {
-    /// What the executor is asked for, unless it is not built.
-    pub(crate) fn level(&self) -> Result<Precision, CliError> {
+    /// What the executor is asked for.
+    pub(crate) fn level(&self) -> Precision {
         match self.precision {
-            Level::Exact => Ok(Precision::Exact),
-            Level::Default => Ok(Precision::Default),
-            Level::Fast => Err(CliError::NoFast),
+            Level::Exact => Precision::Exact,
+            Level::Default => Precision::Default,
+            Level::Fast => Precision::Fast,
         }
     }
 

@@ -59,7 +59,7 @@ pub(crate) struct Opened {
 impl ModelArgs {
     /// Finds the model, fetches it if it is not here, and opens it.
     pub(crate) fn open(&self, terminal: &Terminal) -> Result<Opened, CliError> {
-        let (cpu, kv) = (self.executor.cpu(self.precision.level()?)?, self.precision.kv());
+        let (cpu, kv) = (self.executor.cpu(self.precision.level())?, self.precision.kv());
         let path = locate(&self.model, terminal)?.path;
         let (threads, isa, start) = (cpu.threads(), cpu.isa(), Instant::now());
         let model = LanguageModel::open(&path, Arc::new(cpu))?;

@@ -65,8 +65,6 @@ fn wrong_usage_is_status_2_and_what_is_not_built_is_refused_by_name() {
     }
     let message = error(&["generate", "--prompt", "a", "--model", &model, "--lora", "x"]);
     assert_eq!(message, "--lora is not built yet: leave it out");
-    let message = error(&["generate", "--prompt", "a", "--model", &model, "--precision", "fast"]);
-    assert!(message.starts_with("precision fast is not built"), "{message}");
     let message = error(&["generate", "--prompt", "a", "--model", &model, "--top-p", "1.5"]);
     assert_eq!(message, "top_p is 1.5, expected a number from 0 to 1 (off)");
     let message = error(&["generate", "--prompt", "a", "--model", &model, "--logit-bias", "640=1"]);

@@ -192,6 +192,11 @@ pub trait Ops: Send + Sync {
     /// The values, row by row. **The only operation that waits** for the device.
     fn read(&self, x: &Act) -> Result<Vec<f32>, OpsError>;
 
+    /// Threads that share the work of one call, or of [`Ops::host_tasks`].
+    fn threads(&self) -> usize {
+        1
+    }
+
     /// Calls `run` once for each number below `tasks`, in any order: work of the host, such as tokenization, on the
     /// threads that the executor has anyway.
     fn host_tasks(&self, tasks: usize, run: &(dyn Fn(usize) + Sync)) {

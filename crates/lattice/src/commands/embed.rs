@@ -85,7 +85,7 @@ struct Tally {
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     // Before a download: wrong flags are told at once.
-    let options = OpenOptions { ops: Some(args.executor.open(args.precision.level()?)?), pooling: args.pooling };
+    let options = OpenOptions { ops: Some(args.executor.open(args.precision.level())?), pooling: args.pooling };
     let embedder = &Embedder::open(&locate(&args.model, terminal)?, &options)?;
     let args = &args;
     let options = EmbedOptions {

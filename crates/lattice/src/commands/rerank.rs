@@ -58,7 +58,7 @@ struct Line {
 }
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
-    let options = OpenOptions { ops: Some(args.executor.open(args.precision.level()?)?), pooling: None };
+    let options = OpenOptions { ops: Some(args.executor.open(args.precision.level())?), pooling: None };
     let texts = args.texts.clone().open(terminal)?.all("rank")?;
     let model = match &args.model {
         Some(model) => model.clone(),

@@ -124,7 +124,7 @@ impl ModelsArgs {
     /// A server of these models, as usual otherwise.
     pub(crate) fn options(&self, default: &[&str], terminal: &Terminal) -> Result<Options, CliError> {
         self.sampling.check_default()?;
-        let ops = self.executor.open(self.precision.level()?)?;
+        let ops = self.executor.open(self.precision.level())?;
         let named: Vec<&str> = self.model.iter().map(String::as_str).collect();
         let mut models = Vec::new();
         for spec in if named.is_empty() { default } else { &named[..] } {

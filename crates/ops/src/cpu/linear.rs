@@ -5,7 +5,7 @@ use crate::value::{Act, Linear};
 use crate::vocabulary::{Ops, OpsError};
 use kernels::{
     Activation, AttendScratch, Blocks, Epilogue, Interleaved, Kernels, Packed, Pool, QuantizedRows, Rows, Stored,
-    TileScratch, Tiled, Window,
+    TileScratch, TileWeights, Tiled, TiledRows, Window,
 };
 use std::cell::RefCell;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use weights::{Format, Tensor};
 
 /// Rows of a tile: enough to reuse a panel of weights, few enough to stay in the second-level cache.
 const TILE_ROWS: usize = 96;
-/// The same where the product is on matrix units, which read the weights of a tile faster than caches give them.
-const TILE_ROWS_ON_UNITS: usize = 256;
+/// Blocks of rows of a tile on matrix units, where weights are unpacked for each: enough to spread that over.
+const BLOCKS_TOGETHER: usize = 2;
 /// Tiles are cut at multiples of this many rows: what micro-kernels compute at once (6 on AVX2, 12 on AVX-512).
 const ROWS_TOGETHER: usize = 12;
 /// Panels of weights in blocks that a product in float32 decodes at once.
@@ -24,6 +24,8 @@ const PANELS_TOGETHER: usize = 8;
 const OUTS_TOGETHER: usize = 16;
 /// Rows from which on integer products are cut into twice as many tasks.
 const LONG_TASKS: usize = 64;
+/// Precision fast multiplies up to so many rows with quantized weights in integers where more go to matrix units.
+const INTEGER_ROWS: usize = 16;
 /// Products with less arithmetic are not worth waking a thread for.
 const SERIAL_PRODUCTS: usize = 100_000;
 
@@ -31,6 +33,8 @@ thread_local! {
     static SCRATCH: RefCell<AttendScratch> = RefCell::default();
     static QUANTIZED: RefCell<QuantizedRows> = RefCell::default();
     static TILE_SCRATCH: RefCell<TileScratch> = RefCell::default();
+    /// Rows in one bf16 piece, and in two.
+    static TILED: RefCell<[TiledRows; 2]> = RefCell::default();
 }
 
 /// A matrix as the kernels read it.
@@ -38,8 +42,8 @@ thread_local! {
 pub(super) enum Matrix {
     /// Plain numbers, repacked into panels.
     Packed(Packed),
-    /// Plain numbers in bf16 pieces for matrix units.
-    Tiled(Tiled),
+    /// Plain numbers in bf16 pieces for matrix units, and the pieces of rows that meet them.
+    Tiled(Tiled, usize),
     /// Blocks of a quantized format, as they lie in the mapped file.
     Blocks(Tensor),
     /// The same repacked for products in integers.
@@ -54,11 +58,16 @@ impl Matrix {
         pool: &Pool,
         tensor: &Tensor,
     ) -> Result<Matrix, OpsError> {
+        let in_integers = match precision {
+            Precision::Exact => false,
+            Precision::Default => true,
+            Precision::Fast => !kernels.has_tiles(),
+        };
         let stored = match tensor.format() {
             Format::F32 | Format::F64 => Stored::F32,
             Format::F16 => Stored::F16,
             Format::BF16 => Stored::Bf16,
-            format if precision != Precision::Exact && kernels.interleaves(format) => {
+            format if in_integers && kernels.interleaves(format) => {
                 let blocks = Blocks::new(format, tensor.bytes(), tensor.rows(), tensor.cols());
                 let mut interleaved = Interleaved::zeroed(kernels, format, tensor.rows(), tensor.cols());
                 pool.each_of(interleaved.panels_mut().collect(), |mut panel| panel.fill(&blocks));
@@ -80,11 +89,20 @@ impl Matrix {
                 let _ = failed.set(error); // the first is enough
             }
         };
-        // Half precision is no sum of fewer pieces than would double it.
-        let matrix = if kernels.has_tiles() && precision != Precision::Exact && stored != Stored::F16 {
-            let mut tiled = Tiled::zeroed(if stored == Stored::Bf16 { 1 } else { 2 }, rows, cols);
+        // Pieces of rows and of weights.
+        let pieces = match (precision, stored) {
+            _ if !kernels.has_tiles() => None,
+            (Precision::Exact, _) => None,
+            (Precision::Fast, _) => Some((1, 1)),
+            (Precision::Default, Stored::F32) => Some((2, 2)),
+            (Precision::Default, Stored::Bf16) => Some((2, 1)),
+            // Half precision is no sum of fewer pieces than would double it.
+            (Precision::Default, _) => None,
+        };
+        let matrix = if let Some((of_rows, of_weights)) = pieces {
+            let mut tiled = Tiled::zeroed(of_weights, rows, cols);
             pool.each_of(tiled.panels_mut().collect(), |mut panel| panel.fill(&mut vec![0.0; cols], decode));
-            Matrix::Tiled(tiled)
+            Matrix::Tiled(tiled, of_rows)
         } else {
             let mut packed = Packed::zeroed(kernels, stored, rows, cols);
             pool.each_of(packed.panels_mut().collect(), |mut panel| panel.fill(&mut vec![0.0; cols], decode));
@@ -97,7 +115,7 @@ impl Matrix {
     fn shape(&self) -> (usize, usize) {
         match self {
             Matrix::Packed(packed) => (packed.outs(), packed.ins()),
-            Matrix::Tiled(tiled) => (tiled.outs(), tiled.ins()),
+            Matrix::Tiled(tiled, _) => (tiled.outs(), tiled.ins()),
             Matrix::Blocks(tensor) => (tensor.rows(), tensor.cols()),
             Matrix::Interleaved(w) => (w.outs(), w.ins()),
         }
@@ -113,7 +131,8 @@ struct Product<'a> {
 /// Weights, and in which arithmetic they are multiplied.
 enum Factor<'a> {
     Packed(&'a Packed),
-    Tiled(&'a Tiled),
+    /// In bf16 pieces, with rows in so many.
+    Tiled(TileWeights<'a>, usize),
     /// In float32, decoded on the way.
     Decoded(Blocks<'a>),
     /// In integers.
@@ -127,7 +146,7 @@ impl Factor<'_> {
     fn size(&self) -> usize {
         match self {
             Factor::Packed(w) => w.outs() * w.ins(),
-            Factor::Tiled(w) => w.outs() * w.ins(),
+            Factor::Tiled(w, _) => w.outs() * w.ins(),
             Factor::Decoded(w) | Factor::Integer(w) => w.outs() * w.ins(),
             Factor::Interleaved(w) => w.outs() * w.ins(),
         }
@@ -150,7 +169,7 @@ impl Cpu {
         self.act(x.rows(), w.outputs, |out| {
             let tiles = self.tiles(x.rows(), &product, Window::dense(out, w.outputs), 1.0);
             let products = std::slice::from_ref(&product);
-            self.with_quantized(x, products, |x| self.pool.each_of(tiles, |tile| self.tile(x, &product, tile)));
+            self.with_factors(x, products, |x| self.pool.each_of(tiles, |tile| self.tile(x, &product, tile)));
         })
     }
 
@@ -165,7 +184,7 @@ impl Cpu {
             let window = Window::dense(result.values_mut(), w.outputs);
             tiles.extend(self.tiles(x.rows(), product, window, share).into_iter().map(|tile| (product, tile)));
         }
-        self.with_quantized(x, &products, |x| {
+        self.with_factors(x, &products, |x| {
             self.pool.each_of(tiles, |(product, tile)| self.tile(x, product, tile));
         });
         results.into_iter().zip(weights).map(|(host, w)| Act::new(x.rows(), w.outputs, host)).collect()
@@ -185,7 +204,7 @@ impl Cpu {
         self.act(rows, outputs, |out| {
             let [gates, ups] = [(&products[0], out), (&products[1], other.values_mut())]
                 .map(|(product, values)| self.tiles(rows, product, Window::dense(values, outputs), 0.5));
-            self.with_quantized(x, &products, |x| {
+            self.with_factors(x, &products, |x| {
                 self.pool.each_of(gates.into_iter().zip(ups).collect(), |(mut gate, mut up)| {
                     self.tile(x, &products[0], gate.reborrow());
                     self.tile(x, &products[1], up.reborrow());
@@ -204,11 +223,18 @@ impl Cpu {
         assert_eq!(x.cols(), w.inputs, "features that go into {:?}", w.key);
         let factor = match matrix {
             Matrix::Packed(packed) => Factor::Packed(packed),
-            Matrix::Tiled(tiled) => Factor::Tiled(tiled),
+            Matrix::Tiled(tiled, pieces) => Factor::Tiled(TileWeights::Tiled(tiled), *pieces),
             Matrix::Blocks(tensor) => {
                 let blocks = Blocks::new(tensor.format(), tensor.bytes(), tensor.rows(), tensor.cols());
-                let integer = self.precision != Precision::Exact && self.kernels.supports(blocks.format()).dot;
-                if integer { Factor::Integer(blocks) } else { Factor::Decoded(blocks) }
+                match self.precision {
+                    Precision::Fast if self.kernels.has_tiles() && x.rows() > INTEGER_ROWS => {
+                        Factor::Tiled(TileWeights::Blocks(blocks), 1)
+                    }
+                    Precision::Default | Precision::Fast if self.kernels.supports(blocks.format()).dot => {
+                        Factor::Integer(blocks)
+                    }
+                    _ => Factor::Decoded(blocks),
+                }
             }
             Matrix::Interleaved(w) => Factor::Interleaved(w),
         };
@@ -227,10 +253,11 @@ impl Cpu {
                 let across = tasks.div_ceil(rows.div_ceil(tall).max(1)).min(w.panels().max(1));
                 tiles(out, tall, w.panels().div_ceil(across).max(1) * w.panel_width())
             }
-            Factor::Tiled(w) => {
-                let tall = rows.div_ceil(tasks).next_multiple_of(Tiled::rows_together()).min(TILE_ROWS_ON_UNITS);
-                let across = tasks.div_ceil(rows.div_ceil(tall.max(1)).max(1)).min(w.panels().max(1));
-                tiles(out, tall.max(1), w.panels().div_ceil(across).max(1) * Tiled::panel_width())
+            Factor::Tiled(w, _) => {
+                let together = if matches!(w, TileWeights::Blocks(_)) { BLOCKS_TOGETHER } else { 1 };
+                let tall = together * TiledRows::block_rows();
+                let across = tasks.div_ceil(rows.div_ceil(tall).max(1)).min(w.panels().max(1));
+                tiles(out, tall, w.panels().div_ceil(across).max(1) * Tiled::panel_width())
             }
             Factor::Decoded(w) => {
                 let together = PANELS_TOGETHER * self.kernels.panel_width();
@@ -245,31 +272,41 @@ impl Cpu {
         }
     }
 
-    /// Gives `run` the rows, in integers too if a product needs them.
-    fn with_quantized(&self, x: &Act, products: &[Product<'_>], run: impl FnOnce(Factors<'_>)) {
+    /// Gives `run` the rows, in integers and in bf16 pieces too if a product needs them.
+    fn with_factors(&self, x: &Act, products: &[Product<'_>], run: impl FnOnce(Factors<'_>)) {
         let rows = Rows::dense(values(x), x.cols());
-        if !products.iter().any(|p| p.factor.takes_integers()) {
-            return run(Factors { rows, quantized: None });
-        }
         QUANTIZED.with_borrow_mut(|quantized| {
-            let mut left = quantized.shaped(rows.rows(), rows.cols());
-            if rows.rows() * rows.cols() < SERIAL_VALUES {
-                self.kernels.quantize_rows(rows, left);
-            } else {
-                let tall = rows.rows().div_ceil(self.threads() * TASKS_PER_THREAD);
-                let parts: Vec<_> = (0..rows.rows())
-                    .step_by(tall)
-                    .map(|row| {
-                        let part = rows.slice_rows(row..rows.rows().min(row + tall));
-                        let (to, rest) = std::mem::take(&mut left).split_rows(part.rows());
-                        left = rest;
-                        (part, to)
-                    })
-                    .collect();
-                self.pool.each_of(parts, |(rows, to)| self.kernels.quantize_rows(rows, to));
-            }
-            run(Factors { rows, quantized: Some(quantized) });
+            TILED.with_borrow_mut(|tiled| {
+                if products.iter().any(|p| p.factor.takes_integers()) {
+                    self.quantize(rows, quantized);
+                }
+                for (tiled, pieces) in tiled.iter_mut().zip(1..) {
+                    if products.iter().any(|p| matches!(p.factor, Factor::Tiled(_, of_rows) if of_rows == pieces)) {
+                        self.kernels.tile_rows(rows, pieces, &self.pool, tiled);
+                    }
+                }
+                run(Factors { rows, quantized, tiled });
+            });
         });
+    }
+
+    /// Rounds rows to integers, on the threads.
+    fn quantize(&self, rows: Rows<'_>, to: &mut QuantizedRows) {
+        let mut left = to.shaped(rows.rows(), rows.cols());
+        if rows.rows() * rows.cols() < SERIAL_VALUES {
+            return self.kernels.quantize_rows(rows, left);
+        }
+        let tall = rows.rows().div_ceil(self.threads() * TASKS_PER_THREAD);
+        let parts: Vec<_> = (0..rows.rows())
+            .step_by(tall)
+            .map(|row| {
+                let part = rows.slice_rows(row..rows.rows().min(row + tall));
+                let (to, rest) = std::mem::take(&mut left).split_rows(part.rows());
+                left = rest;
+                (part, to)
+            })
+            .collect();
+        self.pool.each_of(parts, |(rows, to)| self.kernels.quantize_rows(rows, to));
     }
 
     fn tile(&self, x: Factors<'_>, product: &Product<'_>, tile: Tile<'_>) {
@@ -281,21 +318,21 @@ impl Cpu {
                 let panels = tile.cols.start / w.panel_width()..tile.cols.end.div_ceil(w.panel_width());
                 self.kernels.matmul(x.rows.slice_rows(tile.rows), w, panels, tile.window, &epilogue);
             }
-            Factor::Tiled(w) => TILE_SCRATCH.with_borrow_mut(|scratch| {
+            &Factor::Tiled(w, pieces) => TILE_SCRATCH.with_borrow_mut(|scratch| {
                 let panels = tile.cols.start / Tiled::panel_width()..tile.cols.end.div_ceil(Tiled::panel_width());
-                self.kernels.matmul_tiles(x.rows.slice_rows(tile.rows), w, panels, tile.window, &epilogue, scratch);
+                let blocks = tile.rows.start / TiledRows::block_rows()..tile.rows.end.div_ceil(TiledRows::block_rows());
+                let rows = &x.tiled[pieces - 1];
+                self.kernels.matmul_tiles(rows, blocks, w, panels, tile.window, &epilogue, scratch);
             }),
             Factor::Decoded(w) => SCRATCH.with_borrow_mut(|scratch| {
                 self.kernels.matmul_blocks(x.rows, w, tile.cols, tile.window, &epilogue, scratch);
             }),
             Factor::Integer(w) => SCRATCH.with_borrow_mut(|scratch| {
-                let quantized = x.quantized.expect("rows in integers for a product in integers");
-                self.kernels.dot_blocks(quantized, w, tile.cols, tile.window, &epilogue, scratch);
+                self.kernels.dot_blocks(x.quantized, w, tile.cols, tile.window, &epilogue, scratch);
             }),
             Factor::Interleaved(w) => SCRATCH.with_borrow_mut(|scratch| {
-                let quantized = x.quantized.expect("rows in integers for a product in integers");
                 let panels = tile.cols.start / w.panel_width()..tile.cols.end.div_ceil(w.panel_width());
-                self.kernels.dot_interleaved(quantized, w, panels, tile.window, &epilogue, scratch);
+                self.kernels.dot_interleaved(x.quantized, w, panels, tile.window, &epilogue, scratch);
             }),
         }
     }
@@ -305,7 +342,10 @@ impl Cpu {
 #[derive(Clone, Copy)]
 struct Factors<'a> {
     rows: Rows<'a>,
-    quantized: Option<&'a QuantizedRows>,
+    /// The same in integers, where a product is in them.
+    quantized: &'a QuantizedRows,
+    /// The same in one bf16 piece and in two, where a product is of so many.
+    tiled: &'a [TiledRows; 2],
 }
 
 /// A part of a product: some rows by some output features.

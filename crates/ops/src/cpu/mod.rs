@@ -39,6 +39,9 @@ pub enum Precision {
     /// exact ones; elsewhere these are exact.
     #[default]
     Default,
+    /// On machines with matrix units, both factors of products are rounded to bfloat16, within 2⁻⁸ of the exact one; few rows
+    /// with quantized weights are as by default. Elsewhere the default.
+    Fast,
 }
 
 /// Runs operations on the CPU as they are called.
@@ -305,6 +308,10 @@ impl Ops for Cpu {
 
     fn read(&self, x: &Act) -> Result<Vec<f32>, OpsError> {
         Ok(values(x).to_vec())
+    }
+
+    fn threads(&self) -> usize {
+        Cpu::threads(self)
     }
 
     fn host_tasks(&self, tasks: usize, run: &(dyn Fn(usize) + Sync)) {
