@@ -6,7 +6,7 @@ use models::{Batch, Classifier, Forward, Loaded, ModelError, Shape};
 use ops::{Act, Ops, OpsError};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Why sequences could not be encoded.
 #[derive(Debug, thiserror::Error)]
@@ -145,6 +145,9 @@ impl From<Vec<u32>> for Sequence {
     }
 }
 
+/// Passes that each thread has before results are handed out: enough that none waits long for the others.
+const PASSES_PER_THREAD: usize = 8;
+
 /// What turns hidden states `[tokens, hidden]` into results on the executor: acts of one row a sequence (or a token).
 /// The results of several acts are concatenated, feature by feature.
 type Tail<'a> = &'a (dyn Fn(&Forward, Act) -> Vec<Act> + Sync);
@@ -159,6 +162,8 @@ impl Encoder {
     /// Tokens of a forward pass by default: its activations stay in the last-level cache, and are enough to keep every
     /// thread busy.
     pub const TOKENS_PER_PASS: usize = 1024;
+    /// The same where each thread has passes of its own: what stays in a core's cache.
+    pub const TOKENS_APART: usize = 256;
 
     /// Loads the model of a directory.
     pub fn open(dir: impl AsRef<Path>, ops: Arc<dyn Ops>) -> Result<Encoder, InferenceError> {
@@ -221,7 +226,8 @@ impl Encoder {
         self.each(sequences, &|cx, hidden| vec![head.forward(cx, &hidden)], done)
     }
 
-    /// Runs all sequences in as few passes as the token budget allows.
+    /// Runs all sequences in as few passes as the token budget allows: one after another on all threads, or, where there are
+    /// many, a pass on each thread, whose activations then stay in its own cache.
     fn each(
         &self,
         sequences: &[Sequence],
@@ -229,15 +235,24 @@ impl Encoder {
         done: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<(), InferenceError> {
         let lengths: Vec<usize> = sequences.iter().map(|s| s.ids.len()).collect();
-        for batch in plan(&lengths, Self::TOKENS_PER_PASS) {
-            let chosen: Vec<&Sequence> = batch.iter().map(|&i| &sequences[i]).collect();
-            let values = self.pass(&chosen, tail)?;
-            for (&sequence, row) in batch.iter().zip(values.chunks_exact(values.len() / batch.len())) {
-                if !row.iter().all(|v| v.is_finite()) {
-                    return Err(InferenceError::NotFinite { sequence });
-                }
-                if done(sequence, row).is_break() {
-                    return Ok(());
+        let threads = self.ops.threads();
+        let apart = threads > 1 && lengths.iter().sum::<usize>() >= 2 * threads * Self::TOKENS_APART;
+        let batches = plan(&lengths, if apart { Self::TOKENS_APART } else { Self::TOKENS_PER_PASS });
+        let run = |batch: &[usize]| self.pass(&batch.iter().map(|&i| &sequences[i]).collect::<Vec<_>>(), tail);
+        for wave in batches.chunks(if apart { PASSES_PER_THREAD * threads } else { 1 }) {
+            let results: Vec<OnceLock<_>> = wave.iter().map(|_| OnceLock::new()).collect();
+            self.ops.host_tasks(wave.len(), &|i| {
+                let _ = results[i].set(run(&wave[i])); // each is set once
+            });
+            for (batch, values) in wave.iter().zip(results) {
+                let values = values.into_inner().expect("each task ran")?;
+                for (&sequence, row) in batch.iter().zip(values.chunks_exact(values.len() / batch.len())) {
+                    if !row.iter().all(|v| v.is_finite()) {
+                        return Err(InferenceError::NotFinite { sequence });
+                    }
+                    if done(sequence, row).is_break() {
+                        return Ok(());
+                    }
                 }
             }
         }

@@ -2,23 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::thread::ThreadId;
 
 /// Values in a cache line: buffers start at one, where vector loads like it.
 const LINE: usize = 16;
 
-/// Buffers waiting for reuse, by length.
+/// Buffers waiting for reuse, by length, with the thread that gave each back: the caches near it may hold it.
 #[derive(Default, Debug)]
-pub(super) struct Buffers(Mutex<BTreeMap<usize, Vec<Vec<f32>>>>);
+pub(super) struct Buffers(Mutex<BTreeMap<usize, Vec<(ThreadId, Vec<f32>)>>>);
 
 impl Buffers {
     /// A buffer for `len` values whose contents are arbitrary.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Host {
         let wanted = len.next_multiple_of(LINE) + LINE;
+        let current = std::thread::current().id();
         let reused = {
             let mut shelves = self.0.lock().expect("no panics under this lock");
             // At most twice the size asked for: a large buffer is not wasted on a small activation.
-            shelves.range_mut(wanted..=wanted.saturating_mul(2)).find_map(|(_, shelf)| shelf.pop())
+            let fitting = wanted..=wanted.saturating_mul(2);
+            let own = |shelf: &[(ThreadId, Vec<f32>)]| shelf.iter().rposition(|(thread, _)| *thread == current);
+            let found = shelves.range_mut(fitting.clone()).find_map(|(_, shelf)| Some(shelf.swap_remove(own(shelf)?)));
+            found.or_else(|| shelves.range_mut(fitting).find_map(|(_, shelf)| shelf.pop()))
         };
+        let reused = reused.map(|(_, data)| data);
         let data = reused.unwrap_or_else(|| vec![0.0; wanted]);
         let misaligned = data.as_ptr().addr() / size_of::<f32>() % LINE;
         Host { data, start: (LINE - misaligned) % LINE, len, home: Arc::downgrade(self) }
@@ -50,7 +56,7 @@ impl Drop for Host {
             && let Ok(mut shelves) = home.0.lock()
         {
             let data = std::mem::take(&mut self.data);
-            shelves.entry(data.len()).or_default().push(data);
+            shelves.entry(data.len()).or_default().push((std::thread::current().id(), data));
         }
     }
 }
