@@ -22,6 +22,7 @@ use crate::{AttendScratch, Epilogue, Interleaved, Window};
 pub(crate) const MOST_ABREAST: usize = 8;
 
 /// A product in integers with interleaved weights: of panels `panels`, into `y`.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only there is it computed
 pub(crate) struct Job<'a> {
     pub(crate) x: &'a QuantizedRows,
     pub(crate) w: &'a Interleaved,
