@@ -71,6 +71,33 @@ def spread(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
 
 
+def build():
+    """Builds ours in release; its path."""
+    args = ["cargo", "build", "--release", "-p", "lattice", "--message-format=json-render-diagnostics"]
+    out = subprocess.run(args, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if out.returncode:
+        raise SystemExit("the build failed")
+    return next(m["executable"] for m in map(json.loads, out.stdout.splitlines()) if m.get("executable"))
+
+
+def gguf(ours, model):
+    """The file of a catalog model (fetched if it is not there) or of a path."""
+    if not Path(model).exists():
+        out = subprocess.run([ours, "pull", model, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        model = json.loads(out)[0]["path"]
+    path = Path(model)
+    files = [path] if path.is_file() else sorted(path.glob("*.gguf"))
+    if len(files) != 1:
+        raise SystemExit(f"{path} holds {len(files)} GGUF files, expected one: give its path")
+    return files[0]
+
+
+def llama_version(llama):
+    """What llama.cpp says of itself."""
+    out = subprocess.run([llama / "llama-bench", "--version"], capture_output=True, text=True)
+    return next((line for line in (out.stdout + out.stderr).splitlines() if "version" in line), "unknown")
+
+
 def physical_cores():
     """One of the allowed logical CPUs for each physical core."""
     seen, chosen = set(), []

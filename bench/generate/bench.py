@@ -17,27 +17,6 @@ PROMPT = "The capital of France is"
 CONTEXT = 2048
 
 
-def build():
-    """Builds ours in release; its path."""
-    args = ["cargo", "build", "--release", "-p", "lattice", "--message-format=json-render-diagnostics"]
-    out = subprocess.run(args, cwd=harness.ROOT, stdout=subprocess.PIPE, text=True)
-    if out.returncode:
-        raise SystemExit("the build failed")
-    return next(m["executable"] for m in map(json.loads, out.stdout.splitlines()) if m.get("executable"))
-
-
-def gguf(ours, model):
-    """The file of a catalog model (fetched if it is not there) or of a path."""
-    if not Path(model).exists():
-        out = subprocess.run([ours, "pull", model, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
-        model = json.loads(out)[0]["path"]
-    path = Path(model)
-    files = [path] if path.is_file() else sorted(path.glob("*.gguf"))
-    if len(files) != 1:
-        raise SystemExit(f"{path} holds {len(files)} GGUF files, expected one: give its path")
-    return files[0]
-
-
 def output(command, cores):
     """What a command writes, run on some cores only, and its seconds and peak MiB."""
     start = time.perf_counter()
@@ -143,11 +122,9 @@ def main():
     ap.add_argument("--json", action="store_true", help="one object on stdout instead of the tables")
     args = ap.parse_args()
 
-    ours = build()
-    models = [gguf(ours, model) for model in args.model]
-    version = subprocess.run([args.llama / "llama-bench", "--version"], capture_output=True, text=True)
-    version = next((line for line in (version.stdout + version.stderr).splitlines() if "version" in line), "unknown")
-    head = {"machine": harness.machine(), "commit": harness.commit(), "command": shlex.join(["bench/generate/run", *sys.argv[3:]]), "llama.cpp": version}
+    ours = harness.build()
+    models = [harness.gguf(ours, model) for model in args.model]
+    head = {"machine": harness.machine(), "commit": harness.commit(), "command": shlex.join(["bench/generate/run", *sys.argv[3:]]), "llama.cpp": harness.llama_version(args.llama)}
     if not args.json:
         print("\n".join(f"{k}: {v}" for k, v in head.items()))
     rows = []
