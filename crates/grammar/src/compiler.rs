@@ -90,17 +90,23 @@ fn source(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
             TopLevelGrammar::from_lark(text.clone())
         }
         GrammarSpec::Gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
+        GrammarSpec::Tagged(tagged) => TopLevelGrammar::from_lark(tagged.to_lark(MAX_DEPTH, whole)?),
     })
 }
 
 fn json_grammar(schema: Value) -> TopLevelGrammar {
+    TopLevelGrammar::from_json_schema(whole(schema))
+}
+
+/// A schema with what the parser is told of all of them.
+fn whole(schema: Value) -> Value {
     let mut schema = match schema {
         Value::Object(map) => Value::Object(map),
         Value::Bool(fits) => json!({"anyOf": [fits]}),
         other => other,
     };
     schema["x-guidance"] = json!({"whitespace_flexible": true, "whitespace_pattern": WHITESPACE});
-    TopLevelGrammar::from_json_schema(schema)
+    schema
 }
 
 /// What the parser refuses, by the keyword or the place that it speaks of.
@@ -112,7 +118,7 @@ fn refused(spec: &GrammarSpec, message: &str) -> GrammarError {
     if COSTS.iter().any(|cost| message.contains(cost)) {
         return complex(spec, reason);
     }
-    if !matches!(spec, GrammarSpec::JsonSchema(_)) {
+    if !matches!(spec, GrammarSpec::JsonSchema(_) | GrammarSpec::Tagged(_)) {
         let line = reason.split_once('(').and_then(|(line, _)| line.parse().ok());
         return GrammarError::Syntax { kind: spec.kind(), line, reason: reason.to_owned() };
     }

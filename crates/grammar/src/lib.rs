@@ -27,6 +27,7 @@ mod limits;
 mod matcher;
 mod schema;
 mod spec;
+mod tagged;
 mod vocabulary;
 
 pub use compiler::Compiler;
@@ -35,4 +36,5 @@ pub use error::GrammarError;
 pub use matcher::Matcher;
 pub use schema::{KEYWORDS, Keyword, Support, in_schema_order};
 pub use spec::GrammarSpec;
+pub use tagged::{Tag, Tagged};
 pub use vocabulary::{Bytes, Vocabulary};

@@ -1,5 +1,6 @@
 //! What can a text be held to?
 
+use crate::tagged::Tagged;
 use serde_json::Value;
 
 /// A grammar as a user gives it.
@@ -15,6 +16,8 @@ pub enum GrammarSpec {
     Lark(String),
     /// A GBNF grammar, as llama.cpp has it.
     Gbnf(String),
+    /// Text in which tags may stand, whose inside is held to schemas.
+    Tagged(Tagged),
 }
 
 impl GrammarSpec {
@@ -34,6 +37,7 @@ impl GrammarSpec {
             GrammarSpec::Regex(_) => "regular expression",
             GrammarSpec::Lark(_) => "Lark grammar",
             GrammarSpec::Gbnf(_) => "GBNF grammar",
+            GrammarSpec::Tagged(_) => "text with tags",
         }
     }
 }
