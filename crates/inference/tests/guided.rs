@@ -1,8 +1,8 @@
 //! Sequences under grammars on a tiny decoder: the text fits, whatever runs beside it and however tokens are guessed.
 
-use grammar::GrammarSpec;
+use grammar::{Constraint, GrammarError, GrammarSpec};
 use lattice_inference::sampling::SamplingParams;
-use lattice_inference::{Engine, EngineOptions, Event, Finish, LanguageModel, SequenceId, Speculate};
+use lattice_inference::{Engine, EngineOptions, Event, Finish, Guide, LanguageModel, SequenceId, Speculate};
 use ops::{Cpu, CpuOptions, Isa, KvFormat, Precision};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -123,4 +123,64 @@ fn a_text_may_end_where_the_grammar_lets_it() {
     let last = events[&id].last().expect("some");
     assert_eq!((last.token.as_ref().map(|t| t.id), last.finish.clone()), (Some(end), Some(Finish::Stop)));
     assert!(text(&model, &events[&id]).bytes().all(|b| b == b'a' || b == b'b'));
+}
+
+/// Lets everything come, and panics where it is told to.
+#[derive(Clone)]
+struct Faulty {
+    left: usize,
+}
+
+impl Constraint for Faulty {
+    fn mask(&mut self, allowed: &mut [u32]) -> Result<(), GrammarError> {
+        self.left = self.left.checked_sub(1).expect("a fault");
+        allowed.fill(u32::MAX);
+        Ok(())
+    }
+
+    fn accept(&mut self, _: u32) -> Result<(), GrammarError> {
+        Ok(())
+    }
+
+    fn forced(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn may_end(&mut self) -> bool {
+        true
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    fn rollback(&mut self, _: usize) -> Result<(), GrammarError> {
+        Ok(())
+    }
+
+    fn boxed(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
+    }
+}
+
+#[test]
+fn a_grammar_that_panics_ends_its_own_text_and_no_other() {
+    let model = open();
+    let prompt = [5, 6, 7];
+    let mut alone = engine(&model, 1, Speculate::Never);
+    let id = alone.add(&prompt, params(1), &[]).expect("a prompt");
+    let right = text(&model, &run(&mut alone).0[&id]);
+    for speculate in [Speculate::Never, Speculate::Always] {
+        let mut engine = engine(&model, 3, speculate);
+        let first = engine.add(&prompt, params(1), &[]).expect("a prompt");
+        let guide = Guide::new(Box::new(Faulty { left: 4 }));
+        let faulty = engine.add_guided(&prompt, params(2), &[], Some(guide)).expect("a prompt");
+        let last = engine.add(&prompt, params(1), &[]).expect("a prompt");
+        let (events, _) = run(&mut engine);
+        let end = events[&faulty].last().expect("some").finish.clone();
+        assert_eq!(end, Some(Finish::Failed("an internal error: a fault".into())));
+        assert_eq!(events[&faulty].len(), 5, "what was chosen before has come");
+        assert_eq!((text(&model, &events[&first]), text(&model, &events[&last])), (right.clone(), right.clone()));
+        assert_eq!(engine.totals().pages_used, 0);
+    }
 }

@@ -44,7 +44,7 @@ impl Default for EngineOptions {
         EngineOptions {
             context: None,
             parallel: 8,
-            step_tokens: 512,
+            step_tokens: 256,
             page_tokens: 256,
             pages: None,
             kv: KvFormat::F16,

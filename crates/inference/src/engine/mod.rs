@@ -26,6 +26,7 @@ use pages::{Pages, Reuse, alike};
 use sequence::Running;
 use speculation::{Cost, Pace, follow};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -326,7 +327,12 @@ impl Engine {
             let mut right = 0;
             if s.pending() == entry.count {
                 let own: Vec<_> = rows.by_ref().take(1 + entry.draft.len()).collect();
-                right = s.take_all(own, &entry.draft, &entry.odds, &mut events);
+                let choose = AssertUnwindSafe(|| s.take_all(own, &entry.draft, &entry.odds, &mut events));
+                // What goes wrong in choosing one sequence's token is that sequence's end.
+                right = catch_unwind(choose).unwrap_or_else(|panic| {
+                    events.push(s.failed(&*panic));
+                    0
+                });
             }
             self.put_in(entry, right);
         }

@@ -5,6 +5,7 @@ use super::speculation::Pace;
 use crate::guide::Guide;
 use crate::sampling::{Guess, History, Sampled, Sampler};
 use ops::Past;
+use std::any::Any;
 
 /// A sequence that waits or runs.
 pub(super) struct Running {
@@ -142,6 +143,13 @@ impl Running {
             }
         }
         right
+    }
+
+    /// It cannot go on: choosing its token panicked.
+    pub(super) fn failed(&self, panic: &(dyn Any + Send)) -> Event {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        self.event(None, Some(Finish::Failed(format!("an internal error: {text}"))))
     }
 
     fn event(&self, token: Option<Sampled>, finish: Option<Finish>) -> Event {
