@@ -56,6 +56,9 @@ pub enum EmbedError {
         /// What was given.
         path: PathBuf,
     },
+    /// Something is wrong with the query, not with the passages.
+    #[error("the query: {0}")]
+    Query(Box<EmbedError>),
     /// A text has more tokens than the model's window.
     #[error(
         "text {text} has {tokens} tokens, but the window is {window}: shorten it, or ask for truncation (--truncate)"

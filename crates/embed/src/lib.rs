@@ -20,6 +20,7 @@ mod error;
 mod input;
 mod modules;
 mod options;
+mod ranking;
 mod reranker;
 mod service;
 mod steps;

@@ -177,6 +177,9 @@ fn stream(
 
 /// An error about one text names the line it stands in.
 pub(crate) fn at(texts: &TextArgs, error: EmbedError) -> CliError {
+    if let EmbedError::Query(error) = error {
+        return CliError::At { place: "the query".into(), error };
+    }
     let index = match &error {
         EmbedError::TooLong { text, .. } | EmbedError::Empty { text } => Some(*text),
         _ => None,

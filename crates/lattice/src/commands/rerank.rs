@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::executor::{ExecutorArgs, PrecisionArgs};
 use crate::terminal::{Terminal, label};
 use crate::texts::TextArgs;
-use ::embed::{EmbedOptions, Embedder, Modules, OpenOptions, Prompt, RerankOptions, Reranker, cosine};
+use ::embed::{Embedder, OpenOptions, RerankOptions, Reranker};
 use ::models::Config;
 use hub::{Hub, State};
 use serde::Serialize;
@@ -66,19 +66,20 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
     };
     let located = locate(&model, terminal)?;
     let cross_encoder = Config::read(&located.path).is_ok_and(|config| config.classifies());
-    let (mut lines, window) = if cross_encoder {
+    let ranking = RerankOptions { truncate: args.truncate, ..Default::default() };
+    let (scores, window) = if cross_encoder {
         let reranker = Reranker::open(&located, &options)?;
-        let options = RerankOptions { truncate: args.truncate, ..Default::default() };
-        let scores = reranker.score(&args.query, &texts, &options).map_err(|e| at(&args.texts, e))?;
-        let line = |s: ::embed::Score| Line { index: s.index, score: s.score, truncated: s.truncated };
-        (scores.into_iter().map(line).collect::<Vec<_>>(), reranker.window())
+        (reranker.score(&args.query, &texts, &ranking), reranker.window())
     } else {
         let embedder = Embedder::open(&located, &options)?;
         if args.model.is_some() {
             terminal.note(format!("{model} is an embedder: passages are ranked by cosine"));
         }
-        (by_cosine(&args, &embedder, &texts)?, embedder.window())
+        (embedder.score(&args.query, &texts, &ranking), embedder.window())
     };
+    let scores = scores.map_err(|error| at(&args.texts, error))?;
+    let line = |s: ::embed::Score| Line { index: s.index, score: s.score, truncated: s.truncated };
+    let mut lines: Vec<Line> = scores.into_iter().map(line).collect();
     lines.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
     lines.truncate(args.top.unwrap_or(usize::MAX));
     let mut out = terminal.out();
@@ -110,30 +111,4 @@ fn default_model(terminal: &Terminal) -> Result<String, CliError> {
          `lattice pull {DEFAULT_RERANKER}` once, or --model NAME"
     ));
     Ok(DEFAULT_EMBEDDER.to_owned())
-}
-
-fn by_cosine(args: &Args, embedder: &Embedder, texts: &[String]) -> Result<Vec<Line>, CliError> {
-    let embed = |texts: &[String], names: &[&str]| {
-        let options =
-            EmbedOptions { prompt: prompt(embedder.modules(), names), truncate: args.truncate, ..Default::default() };
-        embedder.embed(texts, &options)
-    };
-    let query = embed(std::slice::from_ref(&args.query), &["query"])
-        .map_err(|e| CliError::At { place: "the query".into(), error: Box::new(e) })?
-        .remove(0);
-    let passages = embed(texts, &["passage", "document"]).map_err(|e| at(&args.texts, e))?;
-    Ok(passages
-        .into_iter()
-        .map(|p| Line {
-            index: p.index,
-            score: cosine(&query.vector, &p.vector),
-            truncated: p.truncated || query.truncated,
-        })
-        .collect())
-}
-
-/// The first of these prompts that the model has.
-fn prompt(modules: &Modules, names: &[&str]) -> Prompt {
-    let known = names.iter().find(|name| modules.prompts.contains_key(**name));
-    known.map_or(Prompt::Default, |name| Prompt::Name((*name).to_owned()))
 }

@@ -7,7 +7,7 @@ use crate::error::Fault;
 use crate::shelf::Opened;
 use axum::Json;
 use axum::extract::State;
-use embed::{Cancel, EmbedError, EmbedOptions, Embedder, Prompt, RerankOptions, Reranker, Score, cosine};
+use embed::{Cancel, Embedder, RerankOptions, Reranker, Score};
 use hub::Kind;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -91,9 +91,10 @@ pub(crate) async fn handle(
             (scores.map_err(|error| Fault::of_embed(&error, "documents"))?, "cross-encoder")
         }
         Opened::Embedder(model) => {
-            let work = model.run(move |model: &Embedder| by_cosine(model, &query, &passages, truncate, &cancel));
+            let options = RerankOptions { truncate, cancel };
+            let work = model.run(move |model: &Embedder| model.score(&query, &passages, &options));
             let scores = timeout(limit, work).await.map_err(|_| Fault::timeout(limit.as_secs_f64()))??;
-            (scores?, "cosine")
+            (scores.map_err(|error| Fault::of_embed(&error, "documents"))?, "cosine")
         }
         Opened::Chat(_) => return Err(Fault::internal("a reranker that is none")),
     };
@@ -120,35 +121,4 @@ pub(crate) async fn handle(
         "results": scores.iter().map(result).collect::<Vec<_>>(),
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     })))
-}
-
-/// Scores by the cosine of an embedder's vectors, with its prompts for the two sides where it has them.
-fn by_cosine(
-    model: &Embedder,
-    query: &str,
-    passages: &[String],
-    truncate: bool,
-    cancel: &Cancel,
-) -> Result<Vec<Score>, Fault> {
-    let embed = |texts: &[String], names: &[&str]| {
-        let known = names.iter().find(|name| model.modules().prompts.contains_key(**name));
-        let prompt = known.map_or(Prompt::Default, |name| Prompt::Name((*name).to_owned()));
-        model.embed(texts, &EmbedOptions { prompt, truncate, cancel: cancel.clone(), ..EmbedOptions::default() })
-    };
-    let query = embed(&[query.to_owned()], &["query"]).map_err(|error| {
-        let fault = Fault::of_embed(&error, "query");
-        match error {
-            EmbedError::TooLong { .. } | EmbedError::Empty { .. } => Fault { param: Some("query".into()), ..fault },
-            _ => fault,
-        }
-    })?;
-    let query = &query[0];
-    let passages = embed(passages, &["passage", "document"]).map_err(|error| Fault::of_embed(&error, "documents"))?;
-    let score = |passage: embed::Embedding| Score {
-        index: passage.index,
-        score: cosine(&query.vector, &passage.vector),
-        tokens: passage.tokens + if passage.index == 0 { query.tokens } else { 0 },
-        truncated: passage.truncated || query.truncated,
-    };
-    Ok(passages.into_iter().map(score).collect())
 }
