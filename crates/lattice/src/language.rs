@@ -4,14 +4,12 @@ use crate::commands::locate;
 use crate::error::CliError;
 use crate::executor::{ExecutorArgs, PrecisionArgs};
 use crate::terminal::Terminal;
-use inference::sampling::Sampled;
 use inference::{Engine, EngineOptions, Generation, LanguageModel, Speculate};
 use ops::KvFormat;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokenizer::Tokenizer;
 
 /// The model that is used when none is named.
 pub(crate) const DEFAULT: &str = "smollm2-135m-instruct";
@@ -145,35 +143,4 @@ pub(crate) fn summary(generation: &Generation, load: Duration) -> String {
         times.decode_seconds,
         speed(times.decode_tokens_per_second),
     )
-}
-
-/// The log-probability of a token, as OpenAI's API writes it.
-#[derive(Serialize, Clone, Debug, PartialEq)]
-pub(crate) struct TokenLogprob {
-    token: String,
-    bytes: Vec<u8>,
-    /// None for a text's first token, which nothing foretold.
-    logprob: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top_logprobs: Option<Vec<TokenLogprob>>,
-}
-
-/// Stands for −∞, which JSON cannot write.
-const LOWEST: f32 = -9999.0;
-
-impl TokenLogprob {
-    /// Of an id; `top` are the likeliest in its place.
-    pub(crate) fn new(tokenizer: &Tokenizer, id: u32, logprob: Option<f32>, top: &[(u32, f32)]) -> TokenLogprob {
-        let one = |id: u32, logprob: Option<f32>, top_logprobs| {
-            let bytes = tokenizer.piece_bytes(id).unwrap_or_default();
-            let token = String::from_utf8_lossy(&bytes).into_owned();
-            TokenLogprob { token, bytes, logprob: logprob.map(|p| p.max(LOWEST)), top_logprobs }
-        };
-        one(id, logprob, Some(top.iter().map(|&(id, logprob)| one(id, Some(logprob), None)).collect()))
-    }
-
-    /// Of the tokens of a text.
-    pub(crate) fn all(tokenizer: &Tokenizer, tokens: &[Sampled]) -> Vec<TokenLogprob> {
-        tokens.iter().map(|t| TokenLogprob::new(tokenizer, t.id, t.logprob, &t.top)).collect()
-    }
 }

@@ -68,13 +68,6 @@ impl Ask {
         param: &'static str,
     ) -> Result<(Hearing, usize), Fault> {
         speaker.check_params(&self.params)?;
-        if let (Some(held), false) = (&self.held, self.toolbox.is_empty()) {
-            let message = format!(
-                "{} together with tools is not supported: an answer that is held to a grammar is no call; leave one of them out",
-                held.param
-            );
-            return Err(Fault::unsupported(held.param, message));
-        }
         if let Some(user) = &self.user {
             tracing::info!(user, "asks");
         }
@@ -123,30 +116,27 @@ fn prompt(
 ) -> Result<Prompt, Fault> {
     let (model, tags) = (&speaker.model, speaker.model.tags());
     let fault = |error: InferenceError| Fault::of_inference(&error, param);
-    let call = toolbox.forced_call();
+    let guided = |held: &Held, inside| {
+        model.guide(&held.grammar, inside).map_err(|error| Fault::of_inference(&error, held.param))
+    };
+    // What the text alone is held to is at fault by its own name.
+    if let (Some(text), false) = (&held, toolbox.is_empty()) {
+        guided(text, None)?;
+    }
+    let held = toolbox.held(speaker.tools, held)?;
+    let forced = toolbox.forced.is_some();
     // A call that must come needs no thinking first, unless it was asked for.
-    if call.is_some() && tags.is_some() && thinking.on.is_none() {
+    if forced && tags.is_some() && thinking.on.is_none() {
         thinking.on = Some(false);
     }
     let mut text = render(speaker, messages, toolbox, thinking.on, param)?;
     let opened = tags.is_some_and(|tags| tags.opened_by(&text));
     let thinks = tags.is_some() && thinking.on != Some(false);
-    let held = match call {
-        None => held,
-        Some(grammar) => {
-            if !thinks && !opened {
-                text += speaker.tools.opening();
-            }
-            Some(Held { grammar, param: "tools" })
-        }
-    };
+    if forced && !thinks && !opened {
+        text += speaker.tools.opening();
+    }
     let ids = speaker.encode(&text, true, param)?;
-    let guide = |inside: Option<bool>| {
-        let guide = held
-            .as_ref()
-            .map(|held| model.guide(&held.grammar, inside).map_err(|error| Fault::of_inference(&error, held.param)));
-        guide.transpose()
-    };
+    let guide = |inside: Option<bool>| held.as_ref().map(|held| guided(held, inside)).transpose();
     let inside = (thinks || opened).then_some(opened);
     let budget = match (tags, thinking.budget) {
         (Some(tags), Some(tokens)) => {

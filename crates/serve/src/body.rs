@@ -68,7 +68,7 @@ impl<A: Fields, B: Fields> Body<A, B> {
 fn part<T: DeserializeOwned>(value: &Value) -> Result<T, Fault> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
-        let reason = error.inner().to_string();
+        let reason = plainly(error.inner().to_string());
         match path.as_str() {
             "." => match reason.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
                 Some(field) => {
@@ -79,6 +79,31 @@ fn part<T: DeserializeOwned>(value: &Value) -> Result<T, Fault> {
             _ => Fault::field(shortened(&path), format!("{}: {reason}", shortened(&path))),
         }
     })
+}
+
+/// What was expected, in the words of JSON instead of Rust's.
+fn plainly(mut reason: String) -> String {
+    const WORDS: &[(&str, &str)] = &[
+        ("expected usize", "expected a whole number from 0"),
+        ("expected u32", "expected a whole number from 0"),
+        ("expected i64", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        ("expected f32", "expected a number"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected an object"),
+        ("invalid type: sequence", "invalid type: list"),
+        ("invalid type: map", "invalid type: object"),
+        (", there are no fields", ""),
+    ];
+    for (from, to) in WORDS {
+        reason = reason.replace(from, to);
+    }
+    for sign in ["expected internally tagged enum ", "expected struct "] {
+        if let Some(at) = reason.find(sign) {
+            reason.replace_range(at.., "expected an object");
+        }
+    }
+    reason
 }
 
 /// What a stranger wrote, short enough to be sent back.

@@ -156,14 +156,32 @@ pub(crate) struct Message {
     pub(crate) annotations: Option<Vec<Never>>,
 }
 
-/// What a chat template is given.
+impl Message {
+    /// A message of a role.
+    pub(crate) fn text(role: Role, text: String) -> Message {
+        Message {
+            role,
+            content: Some(Content::Parts(vec![TextPart::Text { text }])),
+            name: None,
+            reasoning_content: None,
+            tool_calls: None,
+            tool_call_id: None,
+            refusal: None,
+            audio: None,
+            function_call: None,
+            annotations: None,
+        }
+    }
+}
+
+/// What a chat template is given of messages that came by the field `param`.
 ///
 /// # Errors
 /// No message, too many, or one without content.
-pub(crate) fn for_template(messages: Vec<Message>) -> Result<Vec<Value>, Fault> {
+pub(crate) fn for_template(messages: Vec<Message>, param: &str) -> Result<Vec<Value>, Fault> {
     if messages.is_empty() || messages.len() > MAX_MESSAGES {
-        let message = format!("messages has {} entries, expected 1 to {MAX_MESSAGES}", messages.len());
-        return Err(Fault::field("messages", message));
+        let message = format!("{param} has {} entries, expected 1 to {MAX_MESSAGES}", messages.len());
+        return Err(Fault::field(param, message));
     }
     messages.into_iter().enumerate().map(|(index, message)| one(index, message)).collect()
 }

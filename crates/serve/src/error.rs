@@ -7,6 +7,7 @@ use embed::EmbedError;
 use inference::InferenceError;
 use inference::sampling::SamplingError;
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::path::PathBuf;
 
 /// Why the server cannot start, or had to end.
@@ -194,16 +195,24 @@ impl Fault {
         Fault::field(param, error.to_string())
     }
 
+    /// A prompt that does not fit. `tokens` says how many it has.
+    pub(crate) fn too_long(tokens: impl Display, context: usize, param: &str) -> Fault {
+        let message =
+            format!("the prompt has {tokens} tokens, but the context is {context}, and one more must fit: shorten it");
+        Fault::field(param, message).with_code("context_length_exceeded")
+    }
+
     /// A language model's. `param` is where the text came from.
     pub(crate) fn of_inference(error: &InferenceError, param: &str) -> Fault {
         match error {
-            InferenceError::PromptTooLong { .. } => {
-                Fault::field(param, error.to_string()).with_code("context_length_exceeded")
+            InferenceError::NoTemplate => {
+                let message = "this model has no chat template: give it a text to go on with (/v1/completions), or ask an instruct model";
+                Fault::field(param, message)
             }
-            InferenceError::Grammar(_)
-            | InferenceError::EmptyPrompt
-            | InferenceError::NoTemplate
-            | InferenceError::Model(_) => Fault::field(param, error.to_string()),
+            InferenceError::PromptTooLong { tokens, context } => Fault::too_long(tokens, *context, param),
+            InferenceError::Grammar(_) | InferenceError::EmptyPrompt | InferenceError::Model(_) => {
+                Fault::field(param, error.to_string())
+            }
             InferenceError::Tokenizer(tokenizer::TokenizerError::Template { .. }) => {
                 Fault::field(param, error.to_string())
             }
@@ -215,8 +224,16 @@ impl Fault {
     /// An embedder's or a reranker's. `param` is where the texts came from.
     pub(crate) fn of_embed(error: &EmbedError, param: &str) -> Fault {
         match error {
-            EmbedError::TooLong { text, .. } => {
-                Fault::field(format!("{param}[{text}]"), error.to_string()).with_code("context_length_exceeded")
+            EmbedError::Query(error) => {
+                let fault = Fault::of_embed(error, "query");
+                // There is only one.
+                Fault { param: fault.param.map(|param| param.replace("[0]", "")), ..fault }
+            }
+            EmbedError::TooLong { text, tokens, window } => {
+                let message = format!(
+                    "text {text} has {tokens} tokens, but the window is {window}: shorten it, or set truncate to have it cut"
+                );
+                Fault::field(format!("{param}[{text}]"), message).with_code("context_length_exceeded")
             }
             EmbedError::Empty { text } => Fault::field(format!("{param}[{text}]"), error.to_string()),
             EmbedError::Dimensions { .. } => Fault::field("dimensions", error.to_string()),

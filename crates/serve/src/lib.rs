@@ -10,6 +10,7 @@ mod app;
 mod ask;
 mod batch;
 mod body;
+mod connections;
 mod conversation;
 mod documents;
 mod endpoints;
@@ -26,6 +27,7 @@ mod tls;
 mod tools;
 mod worker;
 
+pub use api::logprobs::TokenLogprob;
 pub use batch::{Summary, batch};
 pub use endpoints::markdown;
 pub use error::ServeError;

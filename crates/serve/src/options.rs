@@ -79,6 +79,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Longest time until a request's head, and then its body, is there.
     pub read_timeout: Duration,
+    /// Longest time that a client may take nothing of its answer.
+    pub write_timeout: Duration,
     /// How long running requests may go on after the server was asked to end.
     pub drain: Duration,
     /// Whether models are opened at their first request, not at the start.
@@ -108,6 +110,7 @@ impl Options {
             max_body: 16 << 20,
             timeout: Duration::from_secs(600),
             read_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
             drain: Duration::from_secs(30),
             lazy: false,
             idle: None,

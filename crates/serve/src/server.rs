@@ -1,6 +1,7 @@
 //! The server itself: listens, serves until it is asked to end, and lets running answers finish.
 
 use crate::app::App;
+use crate::connections::Connections;
 use crate::error::ServeError;
 use crate::guard::{Keys, cors};
 use crate::metrics::Metrics;
@@ -10,6 +11,7 @@ use crate::shelf::Shelf;
 use crate::tls;
 use axum::Router;
 use axum_server::Handle;
+use axum_server::tls_rustls::RustlsAcceptor;
 use hyper_util::rt::TokioTimer;
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -82,17 +84,15 @@ impl Server {
         let service = self.router.into_make_service();
         let read = self.options.read_timeout;
         let (serving, listener) = (handle.clone(), self.listener);
+        let connections = Connections { patience: self.options.write_timeout };
         let server = async move {
+            let mut server = axum_server::from_tcp(listener)?.handle(serving).first_request_timeout(read);
+            server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(read);
             match tls {
-                None => {
-                    let mut server = axum_server::from_tcp(listener)?.handle(serving);
-                    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(read);
-                    server.serve(service).await
-                }
+                None => server.acceptor(connections).serve(service).await,
                 Some(config) => {
-                    let mut server = axum_server::from_tcp_rustls(listener, config)?.handle(serving);
-                    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(read);
-                    server.serve(service).await
+                    let tls = RustlsAcceptor::new(config).handshake_timeout(read).acceptor(connections);
+                    server.acceptor(tls).serve(service).await
                 }
             }
         };

@@ -9,7 +9,7 @@ use inference::sampling::SamplingParams;
 use inference::text::Reasoning;
 use inference::{Guide, InferenceError, LanguageModel};
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 
 /// A language model with its engine's thread.
 pub(crate) struct Speaker {
@@ -49,7 +49,6 @@ pub(crate) struct Running {
     /// Heard before, and to be heard once more.
     again: Option<(usize, Update)>,
     _ticket: Ticket,
-    _place: OwnedSemaphorePermit,
 }
 
 impl Running {
@@ -125,9 +124,7 @@ impl Speaker {
     pub(crate) fn encode(&self, text: &str, rendered: bool, param: &str) -> Result<Vec<u32>, Fault> {
         let least = text.len() / self.longest;
         if least >= self.context {
-            let error = InferenceError::PromptTooLong { tokens: least, context: self.context };
-            let fault = Fault::of_inference(&error, param);
-            return Err(Fault { message: fault.message.replacen("has", "has at least", 1), ..fault });
+            return Err(Fault::too_long(format_args!("at least {least}"), self.context, param));
         }
         let ids = if rendered { self.model.encode_rendered(text) } else { self.model.encode_text(text) };
         let ids = ids.map_err(|error| Fault::of_inference(&error, param))?;
@@ -169,18 +166,21 @@ impl Speaker {
             return Err(Fault::field("n", message));
         }
         let place = self.places.clone().try_acquire_many_owned(count as u32);
-        let place = place.map_err(|_| Fault::busy(1 + (self.all_places / self.parallel / 4) as u64))?;
+        let mut places = place.map_err(|_| Fault::busy(1 + (self.all_places / self.parallel / 4) as u64))?;
         let (sender, updates) = mpsc::channel(UPDATES);
-        let jobs = texts.into_iter().enumerate().map(|(choice, text)| Job {
-            choice,
-            prompt: text.prompt,
-            params: text.params,
-            reasoning: text.reasoning,
-            budget: text.budget,
-            guide: text.guide,
-            updates: sender.clone(),
+        let jobs = texts.into_iter().enumerate().filter_map(|(choice, text)| {
+            Some(Job {
+                choice,
+                prompt: text.prompt,
+                params: text.params,
+                reasoning: text.reasoning,
+                budget: text.budget,
+                guide: text.guide,
+                updates: sender.clone(),
+                _place: places.split(1)?,
+            })
         });
         let ticket = self.worker.submit(jobs);
-        Ok(Running { updates, again: None, _ticket: ticket, _place: place })
+        Ok(Running { updates, again: None, _ticket: ticket })
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// Updates that may wait for a client that reads slowly, before its request is ended.
 pub(crate) const UPDATES: usize = 4096;
@@ -36,6 +36,8 @@ pub(crate) struct Job {
     pub(crate) guide: Option<Guide>,
     /// Where its text goes.
     pub(crate) updates: mpsc::Sender<(usize, Update)>,
+    /// Its place among those that run or wait: free when its text has ended, however slowly that is read.
+    pub(crate) _place: OwnedSemaphorePermit,
 }
 
 /// How much of a text may be reasoning.
@@ -212,7 +214,7 @@ impl Thread {
         match command {
             Command::Start { request, mut job, asked } => {
                 let guide = job.guide.take();
-                match self.engine.add_guided(&job.prompt, job.params.clone(), self.model.stop_ids(), guide) {
+                match self.add(&job.prompt, job.params.clone(), guide) {
                     Ok(id) => {
                         let tokenizer = self.model.tokenizer();
                         let stream = TextStream::new(tokenizer, &job.params.stop, job.reasoning.clone());
@@ -232,10 +234,7 @@ impl Thread {
                         };
                         self.jobs.insert(id, running);
                     }
-                    Err(error) => {
-                        let fault = Fault::of_inference(&error, "messages");
-                        let _ = job.updates.try_send((job.choice, Update::Failed(fault)));
-                    }
+                    Err(fault) => _ = job.updates.try_send((job.choice, Update::Failed(fault))),
                 }
             }
             Command::Cancel { request } => {
@@ -249,6 +248,17 @@ impl Thread {
                 });
             }
         }
+    }
+
+    /// Gives the engine a text to go on with.
+    fn add(&mut self, prompt: &[u32], params: SamplingParams, guide: Option<Guide>) -> Result<SequenceId, Fault> {
+        let (engine, stop_ids) = (&mut self.engine, self.model.stop_ids());
+        let added = catch_unwind(AssertUnwindSafe(|| engine.add_guided(prompt, params, stop_ids, guide)));
+        let added = added.map_err(|panic| {
+            tracing::error!(reason = panic_text(&*panic), "a request could not be begun");
+            Fault::internal("the request could not be begun: an internal error")
+        })?;
+        added.map_err(|error| Fault::of_inference(&error, "messages"))
     }
 
     fn step(&mut self) {
@@ -303,9 +313,9 @@ impl Thread {
             return;
         }
         let params = SamplingParams { max_tokens: left, ..running.job.params.clone() };
-        match self.engine.add_guided(&prompt, params, self.model.stop_ids(), budget.guide) {
+        match self.add(&prompt, params, budget.guide) {
             Ok(id) => _ = self.jobs.insert(id, running),
-            Err(error) => _ = running.send(Update::Failed(Fault::of_inference(&error, "messages"))),
+            Err(fault) => _ = running.send(Update::Failed(fault)),
         }
     }
 

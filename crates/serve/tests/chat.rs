@@ -196,6 +196,10 @@ fn whatever_is_wrong_or_not_supported_is_a_400_that_names_the_field() {
         (json!({"store": true}), "store"),
         (json!({"audio": {"voice": "x"}}), "audio"),
         (json!({"prediction": {}}), "prediction"),
+        (json!({"response_format": "json"}), "response_format"),
+        (json!({"tools": {}}), "tools"),
+        (json!({"seed": 1.5}), "seed"),
+        (json!({"stop_token_ids": [-1]}), "stop_token_ids[0]"),
         (json!({"service_tier": "flex"}), "service_tier"),
         (json!({"modalities": ["audio"]}), "modalities[0]"),
     ] {
@@ -205,6 +209,11 @@ fn whatever_is_wrong_or_not_supported_is_a_400_that_names_the_field() {
             != (400, Some(param), Some("invalid_request_error"))
         {
             wrong.push(format!("{change}: {} {error}", answer.status));
+        }
+        // Nobody who asks knows the words of the language that this is written in.
+        let message = error["message"].as_str().unwrap();
+        if ["usize", "u32", "i64", "f64", "enum", "struct", "sequence", "a map"].iter().any(|w| message.contains(w)) {
+            wrong.push(format!("{change}: {message}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -228,6 +237,7 @@ fn a_prompt_longer_than_the_window_is_an_error_with_both_numbers() {
     let message = error["message"].as_str().unwrap();
     assert_eq!((status, &error["code"], &error["param"]), (400, &"context_length_exceeded".into(), &"messages".into()));
     assert!(message.starts_with("the prompt has ") && message.contains("but the context is 512"), "{message}");
+    assert!(!message.contains("--"), "a client has no command line: {message}");
     let (_, error) = live.error(CHAT, &question(&"word ".repeat(200_000)));
     assert!(error["message"].as_str().unwrap().starts_with("the prompt has at least "), "{error}");
     // Without a limit, a full context ends the text.

@@ -159,6 +159,7 @@ fn what_the_other_forms_do_not_support_is_refused_by_name() {
     for (change, param) in [
         (json!({"store": true}), "store"),
         (json!({"background": true}), "background"),
+        (json!({"input": []}), "input"),
         (json!({"previous_response_id": "resp_1"}), "previous_response_id"),
         (json!({"truncation": "auto"}), "truncation"),
         (json!({"include": ["reasoning.encrypted_content"]}), "include[0]"),

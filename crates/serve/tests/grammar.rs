@@ -110,7 +110,14 @@ fn a_schema_or_grammar_that_cannot_be_honoured_is_a_400_that_names_what() {
         (json!({"grammar": "("  .repeat(60_000)}), "grammar", ""),
         (json!({"grammar": format!("start: {}", "(".repeat(60_000))}), "grammar", ""),
         (with(json!({"grammar": "start: \"a\""}), format(json!({}))), "grammar", ""),
-        (with(json!({"tools": tools_without_strict()}), format(json!({}))), "response_format", "tools"),
+        (with(json!({"tools": tools()}), format(json!({"type": "wizard"}))), "response_format", "wizard"),
+        (json!({"tools": tools(), "grammar": "start: \"a\""}), "grammar", "tools"),
+        (
+            json!({"tools": [{"type": "function", "function": {"name": "x", "strict": true,
+                "parameters": {"type": "object", "properties": {"a": {"type": "wizard"}}}}}]}),
+            "tools",
+            "wizard",
+        ),
     ] {
         let start = std::time::Instant::now();
         let (status, error) = live.error(CHAT, &with(long(), change.clone()));
@@ -132,6 +139,80 @@ fn a_schema_or_grammar_that_cannot_be_honoured_is_a_400_that_names_what() {
         assert!(start.elapsed().as_secs() < 2, "{:.100}", hostile.to_string());
     }
     live.ok(CHAT, &question("Hello"));
+}
+
+/// What a call's arguments must be.
+fn check_call(call: &Value) {
+    let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+    if call["function"]["name"] == "paint" {
+        assert!(["red", "green"].contains(&arguments["colour"].as_str().unwrap()), "{call}");
+        assert_eq!(arguments.as_object().unwrap().len(), 2, "{call}");
+    }
+}
+
+#[test]
+fn a_call_that_the_model_makes_of_its_own_accord_fits_a_strict_schema() {
+    let Some(live) = live() else { return };
+    let mut called = 0;
+    for seed in 0..4 {
+        let say = "Call the tool paint. Write <tool_call> first.";
+        let body = with(question(say), json!({"tools": tools(), "max_tokens": 200, "temperature": 1, "seed": seed}));
+        let whole = live.ok(CHAT, &body);
+        let (choice, message) = (&whole["choices"][0], &whole["choices"][0]["message"]);
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            called += 1;
+            check_call(call);
+        }
+        let text = message["content"].as_str().unwrap_or_default();
+        assert!(choice["finish_reason"] == "length" || !text.contains("<tool_call>"), "{whole}");
+    }
+    assert!(called > 0, "some of them are calls");
+}
+
+#[test]
+fn an_answer_beside_tools_fits_its_schema_or_is_a_call() {
+    let Some(live) = live() else { return };
+    for say in ["Write this JSON: {\"colour\": \"red\", \"n\": 3}", "Call the tool paint. Write <tool_call> first."] {
+        let body = with(with(question(say), json!({"tools": tools(), "max_tokens": 200})), format(colour()));
+        let whole = live.ok(CHAT, &body);
+        let message = &whole["choices"][0]["message"];
+        match message["tool_calls"].as_array() {
+            Some(calls) => calls.iter().for_each(check_call),
+            None => {
+                let answer: Value = serde_json::from_str(content(&whole)).unwrap();
+                assert!(answer["colour"].is_string() && answer["n"].is_u64(), "{whole}");
+            }
+        }
+        // A call that must come leaves nothing to be held.
+        let forced = live.ok(CHAT, &with(body, json!({"tool_choice": "required"})));
+        assert_eq!(forced["choices"][0]["finish_reason"], "tool_calls");
+    }
+}
+
+#[test]
+fn a_forced_call_that_is_cut_off_has_a_part_of_its_arguments() {
+    let Some(live) = live() else { return };
+    let body = with(long(), json!({"tools": [tools()[0]], "tool_choice": "required"}));
+    let whole = live.ok(CHAT, &body);
+    let arguments = |answer: &Value| {
+        let call = answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"].as_str();
+        call.unwrap_or_default().to_owned()
+    };
+    let (right, tokens) = (arguments(&whole), whole["usage"]["completion_tokens"].as_u64().unwrap());
+    for most in 1..tokens {
+        let cut = live.ok(CHAT, &with(body.clone(), json!({"max_tokens": most})));
+        let choice = &cut["choices"][0];
+        assert_eq!(choice["finish_reason"], "length", "{cut}");
+        assert_eq!(choice["message"]["content"].as_str().unwrap_or_default(), "", "{cut}");
+        assert!(right.starts_with(arguments(&cut).trim_end()), "{cut}");
+    }
+    let cut = with(body, json!({"max_tokens": tokens - 3}));
+    let part = arguments(&live.ok(CHAT, &cut));
+    assert!(!part.is_empty());
+    let chunks = live.stream(CHAT, &cut);
+    let delta =
+        |c: &Value| c["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str().map(str::to_owned);
+    assert_eq!(chunks.iter().filter_map(delta).collect::<String>(), part);
 }
 
 fn tools_without_strict() -> Value {
@@ -242,7 +323,6 @@ fn wrong_tools_and_choices_are_refused_by_name() {
         (json!({"parallel_tool_calls": false}), "parallel_tool_calls"),
         (json!({"tools": tools(), "tool_choice": {"type": "function", "function": {"name": "fly"}}}), "tool_choice"),
         (json!({"tools": tools(), "tool_choice": "maybe"}), "tool_choice"),
-        (json!({"tools": tools()}), "tools[0].function.strict"),
         (json!({"tools": [{"type": "retrieval"}]}), "tools[0].type"),
         (function(json!({"name": "a b"})), "tools[0].function.name"),
         (function(json!({"name": ""})), "tools[0].function.name"),

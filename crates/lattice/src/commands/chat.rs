@@ -3,11 +3,12 @@
 use super::json_line;
 use crate::conversation::{Conversation, Thinking};
 use crate::error::CliError;
-use crate::language::{ContextArgs, ModelArgs, Opened, Times, TokenLogprob, Usage, summary};
+use crate::language::{ContextArgs, ModelArgs, Opened, Times, Usage, summary};
 use crate::repl;
 use crate::sampling_args::SamplingArgs;
 use crate::speaker::Speaker;
 use crate::terminal::Terminal;
+use ::serve::TokenLogprob;
 use serde::Serialize;
 use std::io::Write;
 use std::ops::ControlFlow;

@@ -2,11 +2,12 @@
 
 use super::json_line;
 use crate::error::CliError;
-use crate::language::{ContextArgs, ModelArgs, Opened, Times, TokenLogprob, Usage, summary};
+use crate::language::{ContextArgs, ModelArgs, Opened, Times, Usage, summary};
 use crate::sampling_args::SamplingArgs;
 use crate::speaker::Speaker;
 use crate::terminal::Terminal;
 use ::models::{Batch, Forward};
+use ::serve::TokenLogprob;
 use inference::sampling::{Sampled, SamplingParams};
 use inference::text::{Kind, Segment};
 use inference::{InferenceError, LanguageModel, generate_guided};

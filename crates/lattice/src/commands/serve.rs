@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// Longest time in seconds until a request's head, and then its body, is there
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..), help_heading = LIMITS)]
     read_timeout: u32,
+    /// Longest time in seconds that a client may take nothing of its answer
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..), help_heading = LIMITS)]
+    write_timeout: u32,
     /// How long running answers may go on after the server was asked to end, in seconds
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = LIMITS)]
     drain: u32,
@@ -88,6 +91,9 @@ pub(crate) struct ModelsArgs {
     /// Texts of a language model that are made side by side
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = LIMITS)]
     parallel: u16,
+    /// Most tokens of a forward pass: with fewer, texts flow more evenly while prompts go in
+    #[arg(long, value_name = "N", default_value_t = EngineOptions::default().step_tokens as u32, value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = LIMITS)]
+    step_tokens: u32,
     /// Longest text in tokens, prompt and answer; without it the model's window, at most 8192
     #[arg(long, value_name = "N", help_heading = LIMITS)]
     ctx: Option<usize>,
@@ -142,6 +148,7 @@ impl ModelsArgs {
             engine: EngineOptions {
                 context: self.ctx,
                 parallel: self.parallel.into(),
+                step_tokens: self.step_tokens as usize,
                 kv: self.precision.kv(),
                 ..EngineOptions::default()
             },
@@ -165,6 +172,7 @@ fn options(args: &Args, terminal: &Terminal) -> Result<Options, CliError> {
         max_body: (args.max_body as usize) << 20,
         timeout: seconds(args.timeout),
         read_timeout: seconds(args.read_timeout),
+        write_timeout: seconds(args.write_timeout),
         drain: seconds(args.drain),
         lazy: args.lazy,
         idle: args.idle_unload.map(seconds),

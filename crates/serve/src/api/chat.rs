@@ -2,8 +2,8 @@
 
 use super::logprobs;
 use super::sampling::Sampling;
-use super::sse::{self, Script};
-use crate::answer::{Call, Heard, Hearing, Part, Usage, Whole};
+use super::sse::{self, Writer};
+use crate::answer::{Call, Heard, Part, Usage, Whole};
 use crate::app::{App, FINGERPRINT, fresh_id, now};
 use crate::ask::{Ask, Thinking};
 use crate::body::{Body, Fields};
@@ -50,7 +50,7 @@ pub(crate) struct ChatRequest {
     thinking_budget: Option<usize>,
     /// Variables of the template: only `enable_thinking` is known. (Not OpenAI's.)
     chat_template_kwargs: Option<TemplateVariables>,
-    /// Holds the answer to JSON: `text`, `json_object`, or `json_schema` with a schema. Not together with tools.
+    /// Holds the answer to JSON: `text`, `json_object`, or `json_schema` with a schema. Beside tools, calls may come instead.
     response_format: Option<ResponseFormat>,
     /// Only `["text"]`.
     modalities: Option<Vec<Modality>>,
@@ -154,7 +154,7 @@ pub(crate) async fn handle(
         return Err(Fault::field("max_tokens", "max_tokens is 0, expected at least 1"));
     }
     let ask = Ask {
-        messages: for_template(request.messages)?,
+        messages: for_template(request.messages, "messages")?,
         toolbox: Toolbox::new(request.tools, request.tool_choice, request.parallel_tool_calls)?,
         held: held(request.response_format, sampling.grammar)?,
         thinking: thinking(&speaker, request.reasoning_effort, request.chat_template_kwargs, request.thinking_budget)?,
@@ -172,10 +172,7 @@ pub(crate) async fn handle(
     };
     match streams {
         None => Ok(Json(reply.whole(hearing.collect().await?)).into_response()),
-        Some(with_usage) => {
-            let stream = Stream { reply, hearing, with_usage, begun: vec![false; choices], ended: false };
-            Ok(sse::respond(stream))
-        }
+        Some(with_usage) => Ok(sse::respond(Chunks { reply, with_usage, begun: vec![false; choices] }, hearing)),
     }
 }
 
@@ -290,41 +287,35 @@ impl Reply {
 }
 
 /// A reply in chunks.
-struct Stream {
+struct Chunks {
     reply: Reply,
-    hearing: Hearing,
     with_usage: bool,
     /// Whether the role of each answer was told.
     begun: Vec<bool>,
-    ended: bool,
 }
 
-impl Script for Stream {
-    async fn next(&mut self) -> Option<Vec<Event>> {
-        if self.ended {
-            return None;
-        }
-        match self.hearing.next().await {
-            Some(Ok(Heard::Parts { choice, parts, tokens })) => Some(self.parts(choice, parts, &tokens)),
-            Some(Ok(Heard::End { choice, reason, done })) => {
+impl Writer for Chunks {
+    fn take(&mut self, heard: Heard) -> Vec<Event> {
+        match heard {
+            Heard::Parts { choice, parts, tokens } => self.parts(choice, parts, &tokens),
+            Heard::End { choice, reason, done } => {
                 self.reply.usage.add(done);
                 let delta = self.delta(choice, json!({}));
-                Some(vec![self.event(choice, delta, &[], json!(reason.name()))])
-            }
-            Some(Err(fault)) => {
-                self.ended = true;
-                Some(vec![sse::data(&fault.body())])
-            }
-            None => {
-                self.ended = true;
-                let usage = self.with_usage.then(|| json!(self.reply.usage));
-                Some(sse::end(self.reply.chunk(json!([])), usage))
+                vec![self.event(choice, delta, &[], json!(reason.name()))]
             }
         }
     }
+
+    fn fail(&mut self, fault: &Fault) -> Vec<Event> {
+        vec![sse::data(&fault.body())]
+    }
+
+    fn end(&mut self) -> Vec<Event> {
+        sse::end(self.reply.chunk(json!([])), self.with_usage.then(|| json!(self.reply.usage)))
+    }
 }
 
-impl Stream {
+impl Chunks {
     fn parts(&mut self, choice: usize, parts: Vec<Part>, tokens: &[Sampled]) -> Vec<Event> {
         let mut tokens = Some(tokens);
         let deltas: Vec<Value> = parts.into_iter().map(delta).collect();

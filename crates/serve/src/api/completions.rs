@@ -2,7 +2,7 @@
 
 use super::logprobs;
 use super::sampling::{MAX_CHOICES, Sampling};
-use super::sse::{self, Script};
+use super::sse::{self, Writer};
 use crate::answer::{Heard, Hearing, Part, Plain, Reader, Usage};
 use crate::app::{App, FINGERPRINT, fresh_id, now};
 use crate::ask::{Held, of_choice};
@@ -122,7 +122,7 @@ pub(crate) async fn handle(
         None => Ok(Json(reply.whole(heads, hearing).await?).into_response()),
         Some(with_usage) => {
             let heads = heads.into_iter().enumerate().filter(|(_, head)| !head.is_empty()).collect();
-            Ok(sse::respond(Stream { reply, hearing, with_usage, heads, ended: false }))
+            Ok(sse::respond(Chunks { reply, with_usage, heads }, hearing))
         }
     }
 }
@@ -220,50 +220,45 @@ fn choice(index: usize, text: String, logprobs: Value, finish: Value) -> Value {
 }
 
 /// A reply in chunks.
-struct Stream {
+struct Chunks {
     reply: Reply,
-    hearing: Hearing,
     with_usage: bool,
     /// Prompts to be echoed first.
     heads: Vec<(usize, String)>,
-    ended: bool,
 }
 
-impl Script for Stream {
-    async fn next(&mut self) -> Option<Vec<Event>> {
-        if self.ended {
-            return None;
-        }
-        if !self.heads.is_empty() {
-            let heads = std::mem::take(&mut self.heads);
-            let event = |(index, head)| self.event(choice(index, head, Value::Null, Value::Null));
-            return Some(heads.into_iter().map(event).collect());
-        }
-        match self.hearing.next().await {
-            Some(Ok(Heard::Parts { choice: index, parts, tokens })) => {
+impl Writer for Chunks {
+    fn begin(&mut self) -> Vec<Event> {
+        let heads = std::mem::take(&mut self.heads);
+        let event = |(index, head)| self.event(choice(index, head, Value::Null, Value::Null));
+        heads.into_iter().map(event).collect()
+    }
+
+    fn take(&mut self, heard: Heard) -> Vec<Event> {
+        match heard {
+            Heard::Parts { choice: index, parts, tokens } => {
                 let text = parts.into_iter().map(|part| if let Part::Text(text) = part { text } else { String::new() });
                 let text: String = text.collect();
                 let logprobs = self.reply.logprobs(index, &tokens);
-                Some(vec![self.event(choice(index, text, logprobs, Value::Null))])
+                vec![self.event(choice(index, text, logprobs, Value::Null))]
             }
-            Some(Ok(Heard::End { choice: index, reason, done })) => {
+            Heard::End { choice: index, reason, done } => {
                 self.reply.usage.add(done);
-                Some(vec![self.event(choice(index, String::new(), Value::Null, json!(reason.name())))])
-            }
-            Some(Err(fault)) => {
-                self.ended = true;
-                Some(vec![sse::data(&fault.body())])
-            }
-            None => {
-                self.ended = true;
-                let usage = self.with_usage.then(|| json!(self.reply.usage));
-                Some(sse::end(self.reply.chunk(json!([])), usage))
+                vec![self.event(choice(index, String::new(), Value::Null, json!(reason.name())))]
             }
         }
     }
+
+    fn fail(&mut self, fault: &Fault) -> Vec<Event> {
+        vec![sse::data(&fault.body())]
+    }
+
+    fn end(&mut self) -> Vec<Event> {
+        sse::end(self.reply.chunk(json!([])), self.with_usage.then(|| json!(self.reply.usage)))
+    }
 }
 
-impl Stream {
+impl Chunks {
     fn event(&self, choice: Value) -> Event {
         let mut chunk = self.reply.chunk(json!([choice]));
         if self.with_usage {

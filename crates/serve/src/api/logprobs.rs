@@ -8,31 +8,37 @@ use tokenizer::Tokenizer;
 /// Stands for −∞, which JSON cannot write.
 const LOWEST: f32 = -9999.0;
 
-/// A token as chat completions tell of it.
-#[derive(Serialize)]
-pub(crate) struct TokenLogprob {
+/// The log-probability of a token, as OpenAI's API writes it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TokenLogprob {
     token: String,
-    logprob: f32,
+    /// None for a text's first token, which nothing foretold.
+    logprob: Option<f32>,
     bytes: Vec<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     top_logprobs: Option<Vec<TokenLogprob>>,
 }
 
 impl TokenLogprob {
-    fn one(tokenizer: &Tokenizer, id: u32, logprob: f32, top: Option<Vec<TokenLogprob>>) -> TokenLogprob {
-        let bytes = tokenizer.piece_bytes(id).unwrap_or_default();
-        let token = String::from_utf8_lossy(&bytes).into_owned();
-        TokenLogprob { token, logprob: logprob.max(LOWEST), bytes, top_logprobs: top }
+    /// Of an id; `top` are the likeliest in its place.
+    pub fn new(tokenizer: &Tokenizer, id: u32, logprob: Option<f32>, top: &[(u32, f32)]) -> TokenLogprob {
+        let one = |id: u32, logprob: Option<f32>, top_logprobs| {
+            let bytes = tokenizer.piece_bytes(id).unwrap_or_default();
+            let token = String::from_utf8_lossy(&bytes).into_owned();
+            TokenLogprob { token, bytes, logprob: logprob.map(|p| p.max(LOWEST)), top_logprobs }
+        };
+        one(id, logprob, Some(top.iter().map(|&(id, logprob)| one(id, Some(logprob), None)).collect()))
+    }
+
+    /// Of the tokens of a text.
+    pub fn all(tokenizer: &Tokenizer, tokens: &[Sampled]) -> Vec<TokenLogprob> {
+        tokens.iter().map(|t| TokenLogprob::new(tokenizer, t.id, t.logprob, &t.top)).collect()
     }
 }
 
 /// `logprobs` of chat completions.
 pub(crate) fn chat(tokenizer: &Tokenizer, tokens: &[Sampled]) -> Value {
-    let one = |token: &Sampled| {
-        let top = token.top.iter().map(|&(id, p)| TokenLogprob::one(tokenizer, id, p, None)).collect();
-        TokenLogprob::one(tokenizer, token.id, token.logprob.unwrap_or(LOWEST), Some(top))
-    };
-    json!({"content": tokens.iter().map(one).collect::<Vec<_>>(), "refusal": null})
+    json!({"content": TokenLogprob::all(tokenizer, tokens), "refusal": null})
 }
 
 /// `logprobs` of completions; `offset` counts the characters of the text before, and goes on.

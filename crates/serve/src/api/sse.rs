@@ -1,5 +1,6 @@
 //! Server-sent events: an answer while it is being made.
 
+use crate::answer::{Heard, Hearing};
 use crate::error::Fault;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -8,34 +9,61 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::Future;
 use std::time::Duration;
 
 /// Seconds of silence after which a comment shows that the connection is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// What makes the events of an answer, some at a time.
-pub(crate) trait Script: Send + 'static {
-    /// Further events; none at the end.
-    fn next(&mut self) -> impl Future<Output = Option<Vec<Event>>> + Send;
+/// What turns what is heard of an answer into the events of an API.
+pub(crate) trait Writer: Send + 'static {
+    /// What comes before everything else.
+    fn begin(&mut self) -> Vec<Event> {
+        Vec::new()
+    }
+
+    /// What tells of a piece, or of an answer's end.
+    fn take(&mut self, heard: Heard) -> Vec<Event>;
+
+    /// What tells that it cannot go on; nothing comes after it.
+    fn fail(&mut self, fault: &Fault) -> Vec<Event>;
+
+    /// What comes after the last answer's end.
+    fn end(&mut self) -> Vec<Event>;
 }
 
-/// Answers with the events of a script. If the client goes away the script is dropped, and what it holds is given up.
-pub(crate) fn respond(script: impl Script) -> Response {
+/// Answers with events. If the client goes away the hearing is dropped, and what it holds is given up.
+pub(crate) fn respond(writer: impl Writer, hearing: Hearing) -> Response {
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
-    let mut response = Sse::new(events(script)).keep_alive(keep_alive).into_response();
+    let mut response = Sse::new(events(writer, hearing)).keep_alive(keep_alive).into_response();
     // A proxy that collects the stream would turn it into a pause.
     response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
     response
 }
 
-fn events<S: Script>(script: S) -> impl Stream<Item = Result<Event, Infallible>> {
-    unfold((script, VecDeque::new()), |(mut script, mut ready): (S, VecDeque<Event>)| async move {
+enum Stage {
+    Begins,
+    Hears,
+    Ended,
+}
+
+fn events<W: Writer>(writer: W, hearing: Hearing) -> impl Stream<Item = Result<Event, Infallible>> {
+    let ready = VecDeque::new();
+    unfold((writer, hearing, Stage::Begins, ready), |(mut writer, mut hearing, mut stage, mut ready)| async move {
         loop {
             if let Some(event) = ready.pop_front() {
-                return Some((Ok(event), (script, ready)));
+                return Some((Ok(event), (writer, hearing, stage, ready)));
             }
-            ready.extend(script.next().await?);
+            let (next, events) = match stage {
+                Stage::Begins => (Stage::Hears, writer.begin()),
+                Stage::Hears => match hearing.next().await {
+                    Some(Ok(heard)) => (Stage::Hears, writer.take(heard)),
+                    Some(Err(fault)) => (Stage::Ended, writer.fail(&fault)),
+                    None => (Stage::Ended, writer.end()),
+                },
+                Stage::Ended => return None,
+            };
+            stage = next;
+            ready.extend(events);
         }
     })
 }

@@ -129,7 +129,7 @@ pub(crate) async fn apply_template(
     Body(request, _): Body<TemplateRequest>,
 ) -> Result<Json<Value>, Fault> {
     let speaker = app.shelf.chat(request.model.as_deref()).await?;
-    let messages = for_template(request.messages)?;
+    let messages = for_template(request.messages, "messages")?;
     let toolbox = Toolbox::new(request.tools, None, None)?;
     let thinking = request.chat_template_kwargs.and_then(|variables| variables.enable_thinking);
     blocking(move || {

@@ -2,6 +2,7 @@
 
 use super::{Calls, Read, Tool};
 use crate::answer::{Part, Reader};
+use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Map, Value};
 
 /// `{"name": …, "arguments": …}`, one or several one after another, or a list of them.
@@ -78,29 +79,68 @@ impl Reader for Objects {
     }
 }
 
-/// The one call that a grammar allows: `{"name": …, "arguments": …}` is the whole answer. One that was cut off is text.
+/// The one call that a grammar allows: `{"name": …, "arguments": …}` is the whole answer. Its arguments come as they are
+/// written; one that is cut off has a part of them, and one that is cut off before its name is nothing.
 pub(crate) struct Forced {
     calls: Calls,
+    /// Not given out yet.
     held: String,
+    /// Arguments so far, once they have begun.
+    arguments: Option<String>,
 }
 
 impl Forced {
     pub(crate) fn new(calls: Calls) -> Forced {
-        Forced { calls, held: String::new() }
+        Forced { calls, held: String::new(), arguments: None }
+    }
+
+    /// Gives out the first `bytes` that are held.
+    fn give(&mut self, bytes: usize, out: &mut Vec<Part>) {
+        let Some(arguments) = self.arguments.as_mut().filter(|_| bytes > 0) else { return };
+        let text: String = self.held.drain(..bytes).collect();
+        arguments.push_str(&text);
+        out.push(Part::Arguments { index: 0, text });
     }
 }
 
+/// The name of a call, and what comes after it.
+fn name(text: &str) -> Option<(&str, &str)> {
+    let rest = text.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"name\"")?;
+    rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?.split_once('"')
+}
+
+/// What comes after the name, from the first character of the arguments on.
+fn arguments(text: &str) -> Option<&str> {
+    let rest = text.trim_start().strip_prefix(',')?.trim_start().strip_prefix("\"arguments\"")?;
+    Some(rest.trim_start().strip_prefix(':')?.trim_start()).filter(|rest| !rest.is_empty())
+}
+
 impl Reader for Forced {
-    fn push(&mut self, text: &str, _: &mut Vec<Part>) {
+    fn push(&mut self, text: &str, out: &mut Vec<Part>) {
         self.held.push_str(text);
+        if self.arguments.is_none() {
+            let Some((name, rest)) = name(&self.held) else { return };
+            let Some(rest) = arguments(rest) else { return };
+            self.calls.begin(name.to_owned(), out);
+            self.held = rest.to_owned();
+            self.arguments = Some(String::new());
+        }
+        // The last bracket is the call's own.
+        let sure = self.held.trim_end_matches(|c: char| c == '}' || c.is_ascii_whitespace()).len();
+        self.give(sure, out);
     }
 
     fn finish(&mut self, out: &mut Vec<Part>) {
-        match hermes(&self.held, &[]).filter(|calls| self.calls.know(calls)) {
-            Some(calls) => self.calls.give(calls, out),
-            None if self.held.is_empty() => {}
-            None => out.push(Part::Text(std::mem::take(&mut self.held))),
-        }
+        let Some(given) = &self.arguments else {
+            if let Some((name, _)) = name(&self.held) {
+                self.calls.begin(name.to_owned(), out);
+            }
+            return;
+        };
+        let whole = self.held.trim_end().strip_suffix('}').map(str::trim_end);
+        let whole = whole.filter(|rest| serde_json::from_str::<IgnoredAny>(&format!("{given}{rest}")).is_ok());
+        let bytes = whole.unwrap_or(&self.held).len();
+        self.give(bytes, out);
     }
 
     fn called(&self) -> bool {

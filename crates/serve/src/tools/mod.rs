@@ -1,6 +1,7 @@
 //! Tools: what a request declares, how a model is told of it, and in which form it writes its calls.
 
 mod blocks;
+mod held;
 mod json;
 mod prompt;
 mod tagged;
@@ -11,10 +12,9 @@ pub(crate) use blocks::Blocks;
 pub(crate) use json::{Forced, Objects};
 pub(crate) use prompt::tell;
 
-use crate::answer::{Call, Part, Plain, Reader};
+use crate::answer::{Part, Plain, Reader};
 use crate::app::fresh_id;
 use crate::error::Fault;
-use grammar::GrammarSpec;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -33,6 +33,8 @@ pub(crate) struct Tool {
     pub(crate) description: Option<String>,
     /// JSON Schema of the arguments.
     pub(crate) parameters: Map<String, Value>,
+    /// Whether arguments must fit it.
+    pub(crate) strict: bool,
 }
 
 /// A tool as OpenAI's chat API declares it.
@@ -57,7 +59,7 @@ pub(crate) struct FunctionDeclaration {
     description: Option<String>,
     /// JSON Schema of its arguments, an object.
     parameters: Option<Map<String, Value>>,
-    /// Whether arguments must fit the schema: only where a call is forced (`tool_choice`), since that is by grammar.
+    /// Whether arguments must fit the schema. They do so anyway where a call is forced (`tool_choice`).
     strict: Option<bool>,
 }
 
@@ -114,6 +116,8 @@ pub(crate) struct Toolbox {
     pub(crate) forced: Option<Vec<usize>>,
     /// Whether there may be more than one call.
     pub(crate) parallel: bool,
+    /// The field of the first tool whose arguments must fit, where no call is forced.
+    pub(crate) strict: Option<String>,
 }
 
 impl Toolbox {
@@ -126,18 +130,13 @@ impl Toolbox {
         choice: Option<ToolChoice>,
         parallel: Option<bool>,
     ) -> Result<Toolbox, Fault> {
-        let mut tools = Vec::new();
-        let mut strict = None;
-        for (index, ToolDeclaration::Function { function }) in declared.into_iter().flatten().enumerate() {
-            if function.strict == Some(true) {
-                strict.get_or_insert(format!("tools[{index}].function.strict"));
-            }
-            tools.push(Tool {
-                name: function.name,
-                description: function.description,
-                parameters: function.parameters.unwrap_or_else(no_parameters),
-            });
-        }
+        let tool = |ToolDeclaration::Function { function }| Tool {
+            name: function.name,
+            description: function.description,
+            parameters: function.parameters.unwrap_or_else(no_parameters),
+            strict: function.strict.unwrap_or(false),
+        };
+        let tools = declared.into_iter().flatten().map(tool).collect();
         let choice = match choice {
             None => Choice::Auto,
             Some(ToolChoice::Mode(Mode::Auto)) => Choice::Auto,
@@ -145,18 +144,17 @@ impl Toolbox {
             Some(ToolChoice::Mode(Mode::Required)) => Choice::Required,
             Some(ToolChoice::Named(Named::Function { function })) => Choice::Named(function.name),
         };
-        Toolbox::of(tools, choice, parallel, |index| format!("tools[{index}].function"), strict)
+        Toolbox::of(tools, choice, parallel, |index| format!("tools[{index}].function"))
     }
 
-    /// From the tools and the choice of any API; `path` names a tool in errors, `strict` the field of the first strict one.
+    /// From the tools and the choice of any API; `path` names a tool in errors.
     pub(crate) fn of(
         tools: Vec<Tool>,
         choice: Choice,
         parallel: Option<bool>,
         path: impl Fn(usize) -> String,
-        strict: Option<String>,
     ) -> Result<Toolbox, Fault> {
-        check(&tools, path)?;
+        check(&tools, &path)?;
         let needs_tools = |param: &str| Fault::field(param, format!("{param} needs tools"));
         if tools.is_empty() {
             return match choice {
@@ -175,46 +173,14 @@ impl Toolbox {
                 Some(vec![at.ok_or_else(|| Fault::field("tool_choice", message()))?])
             }
         };
-        match strict {
-            Some(param) if forced.is_none() => {
-                let message = format!(
-                    "{param} is true, which is supported where a call is forced (tool_choice required or by name): a model that is free to answer in text is not held to a schema"
-                );
-                Err(Fault::unsupported(param, message))
-            }
-            _ => Ok(Toolbox { tools: tools.into(), forced, parallel: parallel.unwrap_or(true) }),
-        }
+        let strict = tools.iter().position(|tool| tool.strict && forced.is_none());
+        let strict = strict.map(|index| format!("{}.strict", path(index)));
+        Ok(Toolbox { tools: tools.into(), forced, parallel: parallel.unwrap_or(true), strict })
     }
 
     /// Whether the model is told of any tool.
     pub(crate) fn is_empty(&self) -> bool {
         self.tools.is_empty()
-    }
-
-    /// What holds an answer to the one call that it must be.
-    pub(crate) fn forced_call(&self) -> Option<GrammarSpec> {
-        let forced = self.forced.as_ref()?;
-        let mut definitions = Map::new();
-        let mut calls = Vec::new();
-        for &place in forced {
-            let (tool, key) = (&self.tools[place], format!("tool{place}"));
-            // A schema refers to its own parts from its own root.
-            let mut parameters = Value::Object(tool.parameters.clone());
-            moved(&mut parameters, &format!("#/$defs/{key}"), MAX_DEPTH);
-            definitions.insert(key.clone(), parameters);
-            calls.push(json!({
-                "type": "object",
-                "properties": {"name": {"const": tool.name}, "arguments": {"$ref": format!("#/$defs/{key}")}},
-                "required": ["name", "arguments"],
-                "additionalProperties": false,
-            }));
-        }
-        let mut schema = match <[Value; 1]>::try_from(calls) {
-            Ok([call]) => call,
-            Err(calls) => json!({"anyOf": calls}),
-        };
-        schema["$defs"] = Value::Object(definitions);
-        Some(GrammarSpec::JsonSchema(schema))
     }
 
     /// What reads the calls out of an answer's text.
@@ -248,35 +214,13 @@ pub(crate) enum Choice {
     Named(String),
 }
 
-/// Deepest nesting of a schema in which references are looked for.
-const MAX_DEPTH: usize = 128;
-
-/// References of a schema that has moved from the root to a place inside of another one.
-fn moved(schema: &mut Value, to: &str, depth: usize) {
-    let Some(depth) = depth.checked_sub(1) else { return };
-    match schema {
-        Value::Object(object) => {
-            for (key, value) in object {
-                match value {
-                    Value::String(text) if key == "$ref" && text.starts_with('#') => {
-                        *text = format!("{to}{}", &text[1..])
-                    }
-                    value => moved(value, to, depth),
-                }
-            }
-        }
-        Value::Array(list) => list.iter_mut().for_each(|value| moved(value, to, depth)),
-        _ => {}
-    }
-}
-
 /// The schema of a function without arguments.
 pub(crate) fn no_parameters() -> Map<String, Value> {
     let schema = json!({"type": "object", "properties": {}});
     schema.as_object().cloned().unwrap_or_default()
 }
 
-fn check(tools: &[Tool], path: impl Fn(usize) -> String) -> Result<(), Fault> {
+fn check(tools: &[Tool], path: &impl Fn(usize) -> String) -> Result<(), Fault> {
     if tools.len() > MAX_TOOLS {
         return Err(Fault::field("tools", format!("tools has {} entries, expected at most {MAX_TOOLS}", tools.len())));
     }
@@ -385,13 +329,17 @@ impl Calls {
             if self.is_full() {
                 return;
             }
-            let Call { id, name, arguments } =
-                Call { id: fresh_id("call_"), name: call.name, arguments: Value::Object(call.arguments).to_string() };
-            let index = self.count;
-            self.count += 1;
-            out.push(Part::Call { index, id, name });
-            out.push(Part::Arguments { index, text: arguments });
+            let index = self.begin(call.name, out);
+            out.push(Part::Arguments { index, text: Value::Object(call.arguments).to_string() });
         }
+    }
+
+    /// Begins a call, whose arguments follow; its number.
+    fn begin(&mut self, name: String, out: &mut Vec<Part>) -> usize {
+        let index = self.count;
+        self.count += 1;
+        out.push(Part::Call { index, id: fresh_id("call_"), name });
+        index
     }
 
     fn is_full(&self) -> bool {

@@ -8,10 +8,11 @@ fn toolbox(parallel: bool) -> Toolbox {
         name: name.into(),
         description: None,
         parameters: parameters.as_object().unwrap().clone(),
+        strict: false,
     };
     let weather = json!({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}});
     let tools = vec![tool("get_weather", weather), tool("now", json!({"type": "object", "properties": {}}))];
-    Toolbox { tools: tools.into(), forced: None, parallel }
+    Toolbox { tools: tools.into(), forced: None, parallel, strict: None }
 }
 
 /// Text, calls as `name(arguments)`, and whether the reader says that there were any.
@@ -95,6 +96,28 @@ fn what_is_no_call_of_a_declared_tool_stays_text() {
 fn a_call_without_its_last_tag_is_a_call() {
     let cut = HERMES.strip_suffix("\n</tool_call>").unwrap();
     assert_eq!(read(Format::Hermes, &toolbox(true), [cut]).1.len(), 2);
+}
+
+#[test]
+fn a_forced_call_is_given_as_it_is_written() {
+    let forced = Toolbox { forced: Some(vec![0, 1]), ..toolbox(true) };
+    let right = r#"{"city": "}{\"} ", "days": {}}"#;
+    let whole = format!("{{\"name\": \"get_weather\", \"arguments\": {right}\n }}\n");
+    let joined = |calls: &[String]| calls.first().map(|call| call.replace(")(", ""));
+    for end in 0..=whole.len() {
+        let cut = &whole[..end];
+        let (text, calls, called) = read(Format::Hermes, &forced, [cut]);
+        let pieces = read(Format::Hermes, &forced, (0..end).map(|i| &cut[i..=i]));
+        assert_eq!((&pieces.0, joined(&pieces.1), pieces.2), (&text, joined(&calls), called), "{cut}");
+        assert_eq!((text.as_str(), called), ("", cut.contains("weather\"")), "{cut}");
+        let Some(call) = joined(&calls) else { continue };
+        let arguments = call.strip_prefix("get_weather").unwrap();
+        let arguments = arguments.strip_prefix('(').map_or("", |rest| rest.strip_suffix(')').unwrap());
+        assert!(right.starts_with(arguments.trim_end()), "{cut}: {arguments}");
+        assert!(arguments == right || !cut.contains("\n }"), "{cut}: {arguments}");
+    }
+    let (_, calls, _) = read(Format::Hermes, &forced, [r#"{"name":"now","arguments":{}}"#]);
+    assert_eq!(joined(&calls).as_deref(), Some("now({})"));
 }
 
 #[test]

@@ -1,39 +1,28 @@
-//! `/v1/messages` and `/v1/messages/count_tokens`: Anthropic's shape.
+//! What Anthropic's API asks: a conversation in blocks, tools, and how the answer is made.
 
-use super::chat;
-use super::sse::{self, Script};
-use crate::answer::{Heard, Hearing, Part, Reason, Usage};
-use crate::app::{App, fresh_id};
-use crate::ask::{Ask, Thinking, render};
-use crate::body::{Body, Fields};
-use crate::conversation::{CalledFunction, Message, Never, Role, ToolCall, for_template};
+use crate::body::Fields;
+use crate::conversation::{CalledFunction, Message, Never, Role, ToolCall};
 use crate::error::Fault;
-use crate::speaker::Speaker;
 use crate::tools::{Choice, Tool, Toolbox};
-use axum::Json;
-use axum::extract::State;
-use axum::response::sse::Event;
-use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use std::sync::Arc;
+use serde_json::{Map, Value};
 
 /// A conversation.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Talk {
     /// The conversation so far.
-    messages: Vec<Turn>,
+    pub(super) messages: Vec<Turn>,
     /// Name of a served language model. Without it, the first one.
-    model: Option<String>,
+    pub(super) model: Option<String>,
     /// What the model is told first.
-    system: Option<Blocks>,
+    pub(super) system: Option<Blocks>,
     /// Tools that the model may call.
-    tools: Option<Vec<ToolDeclaration>>,
+    pub(super) tools: Option<Vec<ToolDeclaration>>,
     /// Whether and which tool is called.
-    tool_choice: Option<ToolChoice>,
+    pub(super) tool_choice: Option<ToolChoice>,
     /// Whether a model that can think first does, and at most how much.
-    thinking: Option<ThinkingOptions>,
+    pub(super) thinking: Option<ThinkingOptions>,
 }
 
 impl Fields for Talk {
@@ -54,23 +43,23 @@ impl Fields for Talk {
 pub(crate) struct Making {
     /// Most tokens of the answer, thinking included.
     #[schemars(range(min = 1))]
-    max_tokens: usize,
+    pub(super) max_tokens: usize,
     /// Divides the logits; 0 is greedy.
     #[schemars(range(min = 0.0, max = 100.0))]
-    temperature: Option<f64>,
+    pub(super) temperature: Option<f64>,
     /// Keep the fewest tokens whose probability reaches this; 1 is off.
     #[schemars(range(min = 0.0, max = 1.0))]
-    top_p: Option<f64>,
+    pub(super) top_p: Option<f64>,
     /// Keep the k most likely tokens.
-    top_k: Option<u32>,
+    pub(super) top_k: Option<u32>,
     /// The answer ends before the earliest of these.
-    stop_sequences: Option<Vec<String>>,
+    pub(super) stop_sequences: Option<Vec<String>>,
     /// Server-sent events while the answer is being made.
-    stream: Option<bool>,
+    pub(super) stream: Option<bool>,
     /// Who asks: stands in the log.
-    metadata: Option<Metadata>,
+    pub(super) metadata: Option<Metadata>,
     /// Only `auto` or `standard_only`: there is one tier.
-    service_tier: Option<Tier>,
+    pub(super) service_tier: Option<Tier>,
 }
 
 impl Fields for Making {}
@@ -78,15 +67,15 @@ impl Fields for Making {}
 /// Who asks.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Metadata {
+pub(super) struct Metadata {
     /// Who.
-    user_id: Option<String>,
+    pub(super) user_id: Option<String>,
 }
 
 /// A service tier.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Tier {
+pub(super) enum Tier {
     /// The only one.
     Auto,
     /// The only one.
@@ -96,7 +85,7 @@ enum Tier {
 /// A message.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Turn {
+pub(super) struct Turn {
     /// Who speaks.
     role: Speaks,
     /// What is said.
@@ -106,7 +95,7 @@ struct Turn {
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Speaks {
+pub(super) enum Speaks {
     /// The person.
     User,
     /// The model.
@@ -116,7 +105,7 @@ enum Speaks {
 /// Text, or blocks.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string, or a list of blocks of type text, tool_use, tool_result or thinking")]
-enum Blocks {
+pub(super) enum Blocks {
     /// Text.
     Text(String),
     /// Blocks.
@@ -127,7 +116,7 @@ enum Blocks {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 #[expect(dead_code, reason = "some fields are only checked, by their types")]
-enum Block {
+pub(super) enum Block {
     /// Text.
     Text {
         /// The text.
@@ -171,7 +160,7 @@ enum Block {
 /// What a tool gave.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string, or a list of blocks of type text")]
-enum Results {
+pub(super) enum Results {
     /// Text.
     Text(String),
     /// Blocks of text.
@@ -181,7 +170,7 @@ enum Results {
 /// A block of a result.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-enum ResultBlock {
+pub(super) enum ResultBlock {
     /// Text.
     Text {
         /// The text.
@@ -193,7 +182,7 @@ enum ResultBlock {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "some fields are only checked, by their types")]
-struct CacheControl {
+pub(super) struct CacheControl {
     /// How long.
     #[serde(rename = "type")]
     kind: Ephemeral,
@@ -204,7 +193,7 @@ struct CacheControl {
 /// The only kind.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Ephemeral {
+pub(super) enum Ephemeral {
     /// Kept for a while.
     Ephemeral,
 }
@@ -213,7 +202,7 @@ enum Ephemeral {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "some fields are only checked, by their types")]
-struct ToolDeclaration {
+pub(super) struct ToolDeclaration {
     /// Only `custom`: tools are run by the client.
     #[serde(rename = "type")]
     kind: Option<Custom>,
@@ -223,6 +212,8 @@ struct ToolDeclaration {
     description: Option<String>,
     /// JSON Schema of its arguments.
     input_schema: Map<String, Value>,
+    /// Whether arguments must fit the schema. They do so anyway where a call is forced.
+    strict: Option<bool>,
     /// Accepted without effect.
     cache_control: Option<CacheControl>,
 }
@@ -230,7 +221,7 @@ struct ToolDeclaration {
 /// The only kind.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Custom {
+pub(super) enum Custom {
     /// Run by the client.
     Custom,
 }
@@ -238,7 +229,7 @@ enum Custom {
 /// Whether and which tool is called.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-enum ToolChoice {
+pub(super) enum ToolChoice {
     /// As the model likes.
     Auto {
         /// At most one call.
@@ -263,7 +254,7 @@ enum ToolChoice {
 /// How much is thought.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-enum ThinkingOptions {
+pub(super) enum ThinkingOptions {
     /// At most so much.
     Enabled {
         /// Most tokens.
@@ -273,7 +264,8 @@ enum ThinkingOptions {
     Disabled {},
 }
 
-fn messages(system: Option<Blocks>, turns: Vec<Turn>) -> Result<Vec<Message>, Fault> {
+/// The conversation as OpenAI's messages.
+pub(super) fn messages(system: Option<Blocks>, turns: Vec<Turn>) -> Result<Vec<Message>, Fault> {
     let mut messages = Vec::new();
     if let Some(system) = system {
         messages.push(Message::text(Role::System, plain(system, "system")?));
@@ -349,11 +341,13 @@ fn plain(blocks: Blocks, param: &str) -> Result<String, Fault> {
     blocks.into_iter().map(text).collect::<Result<Vec<_>, _>>().map(|texts| texts.join("\n"))
 }
 
-fn toolbox(declared: Option<Vec<ToolDeclaration>>, choice: Option<ToolChoice>) -> Result<Toolbox, Fault> {
+/// The tools and the choice.
+pub(super) fn toolbox(declared: Option<Vec<ToolDeclaration>>, choice: Option<ToolChoice>) -> Result<Toolbox, Fault> {
     let tools = declared.into_iter().flatten().map(|tool| Tool {
         name: tool.name,
         description: tool.description,
         parameters: tool.input_schema,
+        strict: tool.strict.unwrap_or(false),
     });
     let (choice, single) = match choice {
         None => (Choice::Auto, None),
@@ -362,229 +356,5 @@ fn toolbox(declared: Option<Vec<ToolDeclaration>>, choice: Option<ToolChoice>) -
         Some(ToolChoice::Tool { name, disable_parallel_tool_use }) => (Choice::Named(name), disable_parallel_tool_use),
         Some(ToolChoice::None {}) => (Choice::None, None),
     };
-    Toolbox::of(tools.collect(), choice, single.map(|single| !single), |index| format!("tools[{index}]"), None)
-}
-
-fn thinking(speaker: &Speaker, options: Option<ThinkingOptions>) -> Result<Thinking, Fault> {
-    let (on, budget) = match options {
-        None => return Ok(Thinking::default()),
-        Some(ThinkingOptions::Enabled { budget_tokens }) => (true, Some(budget_tokens)),
-        Some(ThinkingOptions::Disabled {}) => (false, None),
-    };
-    let variables = chat::TemplateVariables { enable_thinking: Some(on) };
-    let thinking = chat::thinking(speaker, None, Some(variables), budget);
-    thinking.map_err(|fault| Fault { param: Some("thinking".into()), ..fault })
-}
-
-/// Answers a conversation.
-pub(crate) async fn handle(
-    State(app): State<Arc<App>>,
-    Body(talk, making): Body<Talk, Making>,
-) -> Result<Response, Fault> {
-    let speaker = app.shelf.chat(talk.model.as_deref()).await?;
-    let mut params = speaker.defaults();
-    params.temperature = making.temperature.unwrap_or(params.temperature);
-    params.top_p = making.top_p.unwrap_or(params.top_p);
-    params.top_k = making.top_k.map_or(params.top_k, |k| k as usize);
-    params.stop = making.stop_sequences.unwrap_or(params.stop);
-    params.max_tokens = Some(making.max_tokens);
-    if making.max_tokens == 0 {
-        return Err(Fault::field("max_tokens", "max_tokens is 0, expected at least 1"));
-    }
-    let stops = params.stop.clone();
-    let ask = Ask {
-        messages: for_template(messages(talk.system, talk.messages)?)?,
-        toolbox: toolbox(talk.tools, talk.tool_choice)?,
-        held: None,
-        thinking: thinking(&speaker, talk.thinking)?,
-        params,
-        choices: 1,
-        user: making.metadata.and_then(|metadata| metadata.user_id),
-    };
-    let (hearing, tokens) = ask.start(&app, &speaker, "messages").await?;
-    let mut writer = Writer {
-        id: fresh_id("msg_"),
-        model: speaker.name.clone(),
-        usage: Usage::of_prompt(tokens),
-        stops,
-        content: Vec::new(),
-        open: None,
-        events: Vec::new(),
-        end: None,
-    };
-    if making.stream.unwrap_or(false) {
-        return Ok(sse::respond(Stream { writer, hearing, begun: false, ended: false }));
-    }
-    let mut hearing = hearing;
-    while let Some(heard) = hearing.next().await {
-        writer.take(heard?);
-    }
-    Ok(Json(writer.message()).into_response())
-}
-
-/// Counts the tokens of a conversation.
-pub(crate) async fn count_tokens(State(app): State<Arc<App>>, Body(talk, _): Body<Talk>) -> Result<Json<Value>, Fault> {
-    let speaker = app.shelf.chat(talk.model.as_deref()).await?;
-    let messages = for_template(messages(talk.system, talk.messages)?)?;
-    let (toolbox, thinking) = (toolbox(talk.tools, talk.tool_choice)?, thinking(&speaker, talk.thinking)?);
-    let work = tokio::task::spawn_blocking(move || {
-        let text = render(&speaker, messages, &toolbox, thinking.on, "messages")?;
-        speaker.encode(&text, true, "messages")
-    });
-    let ids = work.await.unwrap_or_else(|error| Err(Fault::internal(format!("an internal error: {error}"))))?;
-    Ok(Json(json!({"input_tokens": ids.len()})))
-}
-
-/// Writes an answer: its blocks, and the events that tell of them.
-struct Writer {
-    id: String,
-    model: String,
-    usage: Usage,
-    stops: Vec<String>,
-    content: Vec<Value>,
-    /// The block that is being written: its kind, and its text.
-    open: Option<(&'static str, String)>,
-    events: Vec<Event>,
-    end: Option<(Reason, Option<usize>)>,
-}
-
-impl Writer {
-    fn take(&mut self, heard: Heard) {
-        match heard {
-            Heard::Parts { parts, .. } => parts.into_iter().for_each(|part| self.part(part)),
-            Heard::End { reason, done, .. } => {
-                self.close();
-                self.usage.add(done);
-                self.end = Some((reason, done.stop));
-            }
-        }
-    }
-
-    fn part(&mut self, part: Part) {
-        match part {
-            Part::Reasoning(text) => self.text("thinking", &text),
-            Part::Text(text) => self.text("text", &text),
-            Part::Call { id, name, .. } => {
-                self.close();
-                self.add("tool_use", json!({"type": "tool_use", "id": id, "name": name, "input": {}}));
-            }
-            Part::Arguments { text, .. } => {
-                if let Some((_, all)) = &mut self.open {
-                    all.push_str(&text);
-                }
-                self.delta(json!({"type": "input_json_delta", "partial_json": text}));
-            }
-        }
-    }
-
-    fn text(&mut self, kind: &'static str, text: &str) {
-        if self.open.as_ref().is_none_or(|(open, _)| *open != kind) {
-            self.close();
-            let mut block = json!({"type": kind, kind: ""});
-            if kind == "thinking" {
-                block["signature"] = json!("");
-            }
-            self.add(kind, block);
-        }
-        if let Some((_, all)) = &mut self.open {
-            all.push_str(text);
-        }
-        self.delta(json!({"type": format!("{kind}_delta"), kind: text}));
-    }
-
-    fn add(&mut self, kind: &'static str, block: Value) {
-        let event = json!({"type": "content_block_start", "index": self.content.len(), "content_block": block});
-        self.event(&event);
-        self.content.push(block);
-        self.open = Some((kind, String::new()));
-    }
-
-    fn delta(&mut self, delta: Value) {
-        let event = json!({"type": "content_block_delta", "index": self.content.len() - 1, "delta": delta});
-        self.event(&event);
-    }
-
-    fn close(&mut self) {
-        let Some((kind, text)) = self.open.take() else { return };
-        let index = self.content.len() - 1;
-        match kind {
-            "tool_use" => self.content[index]["input"] = serde_json::from_str(&text).unwrap_or_else(|_| json!({})),
-            kind => self.content[index][kind] = json!(text),
-        }
-        self.event(&json!({"type": "content_block_stop", "index": index}));
-    }
-
-    fn event(&mut self, event: &Value) {
-        let name = event["type"].as_str().unwrap_or_default().to_owned();
-        self.events.push(sse::named(&name, event));
-    }
-
-    fn stop(&self) -> (Value, Value) {
-        match self.end {
-            None => (Value::Null, Value::Null),
-            Some((Reason::ToolCalls, _)) => (json!("tool_use"), Value::Null),
-            Some((Reason::Length, _)) => (json!("max_tokens"), Value::Null),
-            Some((Reason::Stop, Some(stop))) => (json!("stop_sequence"), json!(self.stops.get(stop))),
-            Some((Reason::Stop, None)) => (json!("end_turn"), Value::Null),
-        }
-    }
-
-    fn message(&self) -> Value {
-        let (reason, sequence) = self.stop();
-        json!({
-            "id": self.id,
-            "type": "message",
-            "role": "assistant",
-            "model": self.model,
-            "content": self.content,
-            "stop_reason": reason,
-            "stop_sequence": sequence,
-            "usage": {
-                // Anthropic's input tokens are those that were not read from the cache.
-                "input_tokens": self.usage.prompt_tokens - self.usage.prompt_tokens_details.cached_tokens,
-                "cache_read_input_tokens": self.usage.prompt_tokens_details.cached_tokens,
-                "output_tokens": self.usage.completion_tokens,
-            },
-        })
-    }
-}
-
-/// An answer in events.
-struct Stream {
-    writer: Writer,
-    hearing: Hearing,
-    begun: bool,
-    ended: bool,
-}
-
-impl Script for Stream {
-    async fn next(&mut self) -> Option<Vec<Event>> {
-        if self.ended {
-            return None;
-        }
-        let writer = &mut self.writer;
-        if !std::mem::replace(&mut self.begun, true) {
-            let event = json!({"type": "message_start", "message": writer.message()});
-            writer.event(&event);
-            return Some(std::mem::take(&mut writer.events));
-        }
-        match self.hearing.next().await {
-            Some(Ok(heard)) => writer.take(heard),
-            Some(Err(fault)) => {
-                self.ended = true;
-                writer.event(&fault.anthropic());
-            }
-            None => {
-                self.ended = true;
-                let (reason, sequence) = writer.stop();
-                writer.event(&json!({
-                    "type": "message_delta",
-                    "delta": {"stop_reason": reason, "stop_sequence": sequence},
-                    "usage": {"output_tokens": writer.usage.completion_tokens},
-                }));
-                writer.event(&json!({"type": "message_stop"}));
-            }
-        }
-        Some(std::mem::take(&mut writer.events))
-    }
+    Toolbox::of(tools.collect(), choice, single.map(|single| !single), |index| format!("tools[{index}]"))
 }
