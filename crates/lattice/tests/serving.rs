@@ -40,6 +40,30 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
+/// Sends a request that streams, hears `pieces` of it or all, and gives what came.
+fn stream(address: &str, body: &Value, pieces: Option<usize>) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    let body = body.to_string();
+    let head = format!("host: {address}\r\nconnection: close\r\ncontent-type: application/json");
+    write!(stream, "POST /v1/completions HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let (mut reader, mut text, mut heard) = (BufReader::new(stream), String::new(), 0);
+    while pieces.is_none_or(|most| heard < most) && reader.read_line(&mut text).unwrap() > 0 {
+        heard += usize::from(text.lines().next_back().is_some_and(|line| line.starts_with("data: ")));
+    }
+    text
+}
+
+/// A number of `/metrics`.
+fn metric(address: &str, name: &str) -> f64 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
 /// Exit status and log.
 fn wait(mut child: Child) -> (Option<i32>, String) {
     let start = Instant::now();
@@ -80,6 +104,54 @@ fn a_server_that_was_killed_starts_again_on_its_port() {
     assert!(ask(&address, &json!({"prompt": "Hello", "max_tokens": 2})).starts_with("HTTP/1.1 200"));
     signal(&child, "-TERM");
     assert_eq!(wait(child).0, Some(0));
+}
+
+/// Thirty-two at once: short and long prompts, some that begin alike, some that leave at once, in the middle or in the
+/// queue; more than there are places for.
+#[cfg(unix)]
+#[test]
+fn many_streams_at_once_are_all_served_or_told_to_come_again() {
+    let (child, address) = serve("0", &["--parallel", "4", "--max-queue", "20", "--step-tokens", "32"]);
+    let client = |n: usize| {
+        let word = if n.is_multiple_of(4) { "again".to_owned() } else { format!("word{n}") };
+        let prompt = format!("{word} ").repeat(if n.is_multiple_of(2) { 40 } else { 3 });
+        let body = json!({"prompt": prompt, "max_tokens": 40, "ignore_eos": true, "stream": true, "seed": n});
+        let pieces = match n % 8 {
+            1 => Some(0),
+            3 => Some(3),
+            _ => None,
+        };
+        let mut tries = 0;
+        loop {
+            let text = stream(&address, &body, pieces);
+            match text.lines().next() {
+                Some(head) if head.starts_with("HTTP/1.1 429") => {
+                    assert!(text.to_lowercase().contains("retry-after: "), "{text}");
+                    tries += 1;
+                    assert!(tries < 1000, "it is never served");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Some(head) => {
+                    assert!(head.starts_with("HTTP/1.1 200"), "{text}");
+                    let whole = text.contains("data: [DONE]") && text.contains("\"finish_reason\":\"length\"");
+                    assert!(pieces.is_some() || whole, "{text}");
+                    return;
+                }
+                None => return assert_eq!(pieces, Some(0), "{text}"),
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..32).for_each(|n| _ = scope.spawn(move || client(n))));
+    let start = Instant::now();
+    let left = ["lattice_sequences_running{", "lattice_sequences_waiting{", "lattice_pages_used{"];
+    while left.iter().any(|name| metric(&address, name) > 0.0) {
+        assert!(start.elapsed() < Duration::from_secs(10), "something is left over");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(ask(&address, &json!({"prompt": "Hello", "max_tokens": 2})).starts_with("HTTP/1.1 200"));
+    signal(&child, "-TERM");
+    let (status, log) = wait(child);
+    assert!(status == Some(0) && !log.contains("panicked") && !log.contains("status=5"), "{log}");
 }
 
 #[test]
