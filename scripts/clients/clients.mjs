@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { embedMany, generateObject, generateText, streamText, tool } from "ai";
+import { embedMany, generateText, Output, streamText, tool } from "ai";
 import OpenAI from "openai";
 import { z } from "zod";
 
@@ -53,9 +53,9 @@ const tests = {
     const tools = { get_weather: tool({ description: "Weather of a city.", inputSchema: weather }) };
     const called = await generateText({ ...settings, tools, toolChoice: "required", maxOutputTokens: 100 });
     assert.equal(called.toolCalls[0].toolName, "get_weather");
-    const object = await generateObject({ ...settings, schema: weather, maxOutputTokens: 100 });
-    weather.parse(object.object);
-    const vectors = await embedMany({ model: lattice.textEmbeddingModel(embed), values: ["hello", "world"], maxRetries: 0 });
+    const object = await generateText({ ...settings, output: Output.object({ schema: weather }), maxOutputTokens: 100 });
+    weather.parse(object.output);
+    const vectors = await embedMany({ model: lattice.embeddingModel(embed), values: ["hello", "world"], maxRetries: 0 });
     assert.equal(vectors.embeddings.length, 2);
   },
 };
