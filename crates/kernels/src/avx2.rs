@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::Isa;
-use crate::simd::{Simd, operations};
+use crate::simd::{LAST, Simd, operations};
 use crate::table::{table_for, wrappers};
 
 table_for!(Avx2, "avx2,fma,f16c");
@@ -79,6 +79,10 @@ impl Simd for Avx2 {
         };
         fn select_lt(a: __m256, b: __m256, yes: __m256, no: __m256) -> __m256 =
             _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b));
+        fn keep_last(a: __m256, n: usize) -> __m256 = {
+            assert!(n <= 8);
+            _mm256_and_ps(a, _mm256_loadu_ps(LAST.as_ptr().add(n).cast()))
+        };
         fn first(a: __m256) -> f32 = _mm256_cvtss_f32(a);
         fn sum(a: __m256) -> f32 = {
             let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));

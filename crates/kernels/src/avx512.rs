@@ -99,6 +99,7 @@ impl Simd for Avx512 {
         };
         fn select_lt(a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 =
             _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes);
+        fn keep_last(a: __m512, n: usize) -> __m512 = _mm512_maskz_mov_ps(u16::MAX << (16 - n), a);
         fn first(a: __m512) -> f32 = _mm512_cvtss_f32(a);
         fn sum(a: __m512) -> f32 = _mm512_reduce_add_ps(a);
         fn largest(a: __m512) -> f32 = _mm512_reduce_max_ps(a);

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Isa {
     /// Plain Rust, the oracle of all others.
     Scalar,
-    /// x86-64 with AVX2, FMA and F16C.
+    /// x86-64 with AVX2, FMA, F16C and POPCNT.
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL and DQ.
     Avx512,
@@ -33,7 +33,10 @@ impl Isa {
             Isa::Scalar => true,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => {
-                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+                    && is_x86_feature_detected!("popcnt")
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {

@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 
 use crate::Isa;
-use crate::simd::{Simd, operations};
+use crate::simd::{LAST, Simd, operations};
 use crate::table::{table_for, wrappers};
 
 table_for!(Neon, "neon");
@@ -35,19 +35,8 @@ impl Simd for Neon {
 
     #[inline(always)]
     unsafe fn load_f16(self, p: *const u16) -> float32x4_t {
-        // Widened by integers, as in `f16_to_f32`: exponent and fraction in f32's places are the number / 2^112.
         // SAFETY: the caller's, and `self` proves the instructions.
-        unsafe {
-            let bits = vmovl_u16(vld1_u16(p));
-            let magnitude = vandq_u32(bits, vdupq_n_u32(0x7fff));
-            let shifted = vshlq_n_u32::<13>(magnitude);
-            let scaled = vmulq_f32(vreinterpretq_f32_u32(shifted), vdupq_n_f32(f32::from_bits((127 + 112) << 23)));
-            let special = vorrq_u32(shifted, vdupq_n_u32(0x7f80_0000));
-            let is_special = vcgeq_u32(magnitude, vdupq_n_u32(0x7c00));
-            let value = vbslq_u32(is_special, special, vreinterpretq_u32_f32(scaled));
-            let sign = vshlq_n_u32::<16>(vandq_u32(bits, vdupq_n_u32(0x8000)));
-            vreinterpretq_f32_u32(vorrq_u32(value, sign))
-        }
+        unsafe { vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))) }
     }
 
     #[inline(always)]
@@ -85,6 +74,11 @@ impl Simd for Neon {
         fn copysign(a: float32x4_t, b: float32x4_t) -> float32x4_t = vbslq_f32(vdupq_n_u32(0x8000_0000), b, a);
         fn select_lt(a: float32x4_t, b: float32x4_t, yes: float32x4_t, no: float32x4_t) -> float32x4_t =
             vbslq_f32(vcltq_f32(a, b), yes, no);
+        fn keep_last(a: float32x4_t, n: usize) -> float32x4_t = {
+            assert!(n <= 4);
+            // Four lanes around the middle of eight.
+            vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), vld1q_u32(LAST.as_ptr().add(4 + n))))
+        };
         fn first(a: float32x4_t) -> f32 = vgetq_lane_f32::<0>(a);
         fn sum(a: float32x4_t) -> f32 = vaddvq_f32(a);
         fn largest(a: float32x4_t) -> f32 = vmaxvq_f32(a);

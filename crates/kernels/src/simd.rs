@@ -6,6 +6,10 @@ use crate::Isa;
 /// Lanes of the widest vector.
 const MOST_LANES: usize = 16;
 
+/// All bits of the upper half: lanes from `LANES − n` on are the mask of the last `n`, where vectors are loaded to mask.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) static LAST: [u32; 16] = [0, 0, 0, 0, 0, 0, 0, 0, !0, !0, !0, !0, !0, !0, !0, !0];
+
 /// A vector instruction set. A value of the type is the proof that the machine has it, so that the operations on
 /// values are safe; loads and stores are as unsafe as the pointers that they go through.
 pub(crate) trait Simd: Copy {
@@ -59,6 +63,8 @@ pub(crate) trait Simd: Copy {
     fn select_lt(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
     /// The first lane.
     fn first(self, a: Self::V) -> f32;
+    /// The last `n` lanes, 1 ≤ n ≤ LANES; the others become 0.
+    fn keep_last(self, a: Self::V, n: usize) -> Self::V;
     /// The sum of the lanes, in a fixed order.
     fn sum(self, a: Self::V) -> f32;
     /// The largest lane.
