@@ -1,11 +1,11 @@
 //! Text to vector: tokenize, run the encoder, pool, and what else the model's folder says.
 
+use crate::distance::normalize;
 use crate::error::EmbedError;
 use crate::input::{Input, Inputs};
 use crate::modules::Modules;
 use crate::options::{EmbedOptions, OpenOptions, Prompt};
 use crate::steps::{Step, load_steps, run_steps};
-use crate::vectors::normalize;
 use hub::{Entry, Hub, Located};
 use inference::{Encoder, InferenceError, Pooling, Sequence};
 use std::borrow::Cow;

@@ -1,10 +1,10 @@
 //! Query and passage to score, by the vectors of an embedder that reads each by itself.
 
+use crate::distance::cosine;
 use crate::embedder::{Embedder, Embedding};
 use crate::error::EmbedError;
 use crate::options::{EmbedOptions, Prompt, RerankOptions};
 use crate::reranker::Score;
-use crate::vectors::cosine;
 
 impl Embedder {
     /// The cosines of passages with a query, in the order of the passages, with the model's prompts for the two sides
@@ -28,7 +28,10 @@ impl Embedder {
                 ..EmbedOptions::default()
             }
         };
-        let query = self.embed(&[query], &with(&["query"])).map_err(|error| EmbedError::Query(Box::new(error)))?;
+        let query = self.embed(&[query], &with(&["query"])).map_err(|error| match error {
+            EmbedError::Cancelled => error,
+            error => EmbedError::Query(Box::new(error)),
+        })?;
         let passages = self.embed(passages, &with(&["passage", "document"]))?;
         let score = |passage: Embedding| Score {
             index: passage.index,

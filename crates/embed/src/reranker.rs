@@ -23,6 +23,13 @@ pub struct Score {
     pub truncated: bool,
 }
 
+impl Score {
+    /// Sorts scores best first, equal ones by index.
+    pub fn sort(scores: &mut [Score]) {
+        scores.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
+    }
+}
+
 /// A cross-encoder, ready to run. It may be shared between threads.
 pub struct Reranker {
     encoder: Encoder,
@@ -90,7 +97,7 @@ impl Reranker {
         options: &RerankOptions,
     ) -> Result<Vec<Score>, EmbedError> {
         let mut scores = self.score(query, passages, options)?;
-        scores.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
+        Score::sort(&mut scores);
         Ok(scores)
     }
 

@@ -2,7 +2,7 @@
 
 use lattice_embed::{
     Cancel, EmbedError, EmbedOptions, Embedder, EmbeddingService, Modules, NativeEmbeddingService, OpenOptions,
-    Pooling, Prompt, RerankOptions, Reranker,
+    Pooling, Prompt, RerankOptions, Reranker, cosine,
 };
 use ops::{Cpu, CpuOptions, Isa, Precision};
 use serde_json::Value;
@@ -338,6 +338,29 @@ fn a_cancelled_call_ends_in_an_error() {
         Ok(())
     });
     assert!(matches!(result, Err(EmbedError::Cancelled)) && seen == 1, "{seen} vectors after the stop");
+}
+
+#[test]
+fn an_embedder_scores_by_cosine_with_its_prompts_and_tells_the_query_from_the_passages() {
+    let embedder = open(&golden("st_distilbert_prompts"), best()).expect("a golden opens");
+    let passages = ["hello world", "rates rose", ""];
+    let scores = embedder.score("hello", &passages, &RerankOptions::default()).expect("scores");
+    let named = |texts: &[&str], name: &str| {
+        let options = EmbedOptions { prompt: Prompt::Name(name.into()), ..Default::default() };
+        embedder.embed(texts, &options).expect("texts embed")
+    };
+    let (query, documents) = (named(&["hello"], "query"), named(&passages, "passage"));
+    for (i, (score, document)) in scores.iter().zip(&documents).enumerate() {
+        assert_eq!((score.index, score.score), (i, cosine(&query[0].vector, &document.vector)));
+        assert_eq!(score.tokens, document.tokens + if i == 0 { query[0].tokens } else { 0 });
+    }
+    let long = "hello ".repeat(embedder.window());
+    let error = embedder.score(&long, &passages, &RerankOptions::default()).unwrap_err();
+    assert!(matches!(error, EmbedError::Query(_)) && error.to_string().starts_with("the query: text 0 has"), "{error}");
+    let error = embedder.score("hello", &["a", &long], &RerankOptions::default()).unwrap_err();
+    assert!(matches!(error, EmbedError::TooLong { text: 1, .. }), "{error}");
+    let truncated = embedder.score(&long, &["a"], &RerankOptions { truncate: true, ..Default::default() });
+    assert!(truncated.expect("scores")[0].truncated);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::executor::{ExecutorArgs, PrecisionArgs};
 use crate::terminal::{Terminal, label};
 use crate::texts::TextArgs;
-use ::embed::{Embedder, OpenOptions, RerankOptions, Reranker};
+use ::embed::{Embedder, OpenOptions, RerankOptions, Reranker, Score};
 use ::models::Config;
 use hub::{Hub, State};
 use serde::Serialize;
@@ -77,10 +77,10 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<(), CliError> {
         }
         (embedder.score(&args.query, &texts, &ranking), embedder.window())
     };
-    let scores = scores.map_err(|error| at(&args.texts, error))?;
-    let line = |s: ::embed::Score| Line { index: s.index, score: s.score, truncated: s.truncated };
+    let mut scores = scores.map_err(|error| at(&args.texts, error))?;
+    Score::sort(&mut scores);
+    let line = |s: Score| Line { index: s.index, score: s.score, truncated: s.truncated };
     let mut lines: Vec<Line> = scores.into_iter().map(line).collect();
-    lines.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
     lines.truncate(args.top.unwrap_or(usize::MAX));
     let mut out = terminal.out();
     for line in &lines {

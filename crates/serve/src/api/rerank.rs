@@ -101,7 +101,7 @@ pub(crate) async fn handle(
     let tokens: usize = scores.iter().map(|score| score.tokens).sum();
     app.metrics.embedded(tokens);
     let mut scores = scores;
-    scores.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
+    Score::sort(&mut scores);
     scores.truncate(request.top_n.unwrap_or(usize::MAX));
     let with_text = request.return_documents.unwrap_or(false);
     let result = |score: &Score| {
