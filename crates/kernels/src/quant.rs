@@ -6,6 +6,10 @@ mod avx2;
 mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod lanes_avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_dot;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
 
@@ -200,4 +204,32 @@ by_avx2! {
 }
 
 #[cfg(target_arch = "aarch64")]
-impl Quant for crate::neon::Neon {}
+impl Quant for crate::neon::Neon {
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: Self::V) {
+        use std::arch::aarch64::{vcvt_f16_f32, vreinterpret_u16_f16, vst1_u16};
+        // SAFETY: the caller's, and `self` proves the instructions.
+        unsafe { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))) }
+    }
+
+    #[inline(always)]
+    fn decode(self, format: Format, bytes: &[u8], out: &mut [f32]) {
+        // SAFETY: `self` proves the instructions.
+        if !unsafe { neon::decode(format, bytes, out) } {
+            decode(format, bytes, out);
+        }
+    }
+
+    #[inline(always)]
+    fn dot_rows(
+        self,
+        x: &QuantizedRows,
+        rows: Range<usize>,
+        w: &Blocks<'_>,
+        outs: Range<usize>,
+        to: impl FnMut(usize, usize, f32),
+    ) {
+        // SAFETY: `self` proves the instructions.
+        unsafe { neon_dot::dot_rows(x, rows, w, outs, to) }
+    }
+}
