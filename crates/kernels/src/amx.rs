@@ -174,10 +174,10 @@ fn finish(
     let bias = [s.load_part(bias, HALF), s.load_part(&bias[HALF..], HALF)];
     for (row, sums) in (0..y.rows()).zip(sums.0.chunks_exact(PANEL)) {
         let (y, residual) = (y.row_mut(row), residual.map(|residual| residual.row(row)));
-        for half in 0..2 {
+        for (half, bias) in bias.into_iter().enumerate() {
             let (at, n) = (half * HALF, y.len().saturating_sub(half * HALF).min(HALF));
             if n > 0 {
-                let v = function.apply(s, s.add(s.load_part(&sums[at..], HALF), bias[half]));
+                let v = function.apply(s, s.add(s.load_part(&sums[at..], HALF), bias));
                 let v = residual.map_or(v, |residual| s.add(v, s.load_part(&residual[at..], n)));
                 s.store_part(&mut y[at..], n, v);
             }
