@@ -9,7 +9,7 @@ use grammar::{Compiler, GrammarSpec};
 use models::{Config, Loaded};
 use ops::Ops;
 use serde_json::{Map, Value};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use tokenizer::{ChatInput, ChatTemplate, GgufVocab, Special, Tokenizer};
 use weights::Checkpoint;
@@ -40,21 +40,28 @@ pub struct Chat<'a> {
 }
 
 impl LanguageModel {
-    /// Opens a directory with config.json and safetensors, or a `.gguf` file.
+    /// Opens a directory with config.json and safetensors, a directory with one GGUF model, or a `.gguf` file.
+    ///
+    /// Shapes and vocabulary of a GGUF model are its own. Where it is its directory's only model, whichever of the two was
+    /// named, the files beside it say the rest: `generation_config.json`, `inference_config.json`, and the chat template
+    /// and special tokens ([`Tokenizer::from_gguf_in`]).
     ///
     /// # Errors
     /// Whatever does not fit is named; nothing is guessed.
     pub fn open(path: impl AsRef<Path>, ops: Arc<dyn Ops>) -> Result<LanguageModel, InferenceError> {
         let path = path.as_ref();
-        if path.is_dir() {
-            let (defaults, settings) = (SamplingDefaults::read(path)?, InferenceConfig::read(path)?);
-            let loaded = models::load(path, &*ops)?;
-            return LanguageModel::new(loaded, Tokenizer::open(path)?, defaults, settings, ops);
-        }
         let (config, checkpoint) = models::open(path)?;
-        let tokenizer = tokenizer_in(&checkpoint)?;
+        let dir = directory(path);
+        let (defaults, settings) = match &dir {
+            Some(dir) => (SamplingDefaults::read(dir)?, InferenceConfig::read(dir)?),
+            None => (SamplingDefaults::without_file(), InferenceConfig::default()),
+        };
+        let tokenizer = match (&dir, checkpoint.metadata()) {
+            (Some(dir), None) => Tokenizer::open(dir)?,
+            _ => tokenizer_in(&checkpoint, dir.as_deref())?,
+        };
         let loaded = models::load_checkpoint(config, &checkpoint, &*ops)?;
-        LanguageModel::new(loaded, tokenizer, SamplingDefaults::without_file(), InferenceConfig::default(), ops)
+        LanguageModel::new(loaded, tokenizer, defaults, settings, ops)
     }
 
     fn new(
@@ -232,18 +239,31 @@ fn eos_of(config: &Config) -> Vec<u32> {
     }
 }
 
-/// The tokenizer inside a `.gguf` file; its weights are not touched.
+/// The tokenizer of a `.gguf` file, as [`LanguageModel::open`] has it; its weights are not touched.
 ///
 /// # Errors
 /// [`InferenceError::NoTokenizer`] for another kind of file; what is wrong with the file, or not built.
 pub fn gguf_tokenizer(path: &Path) -> Result<Tokenizer, InferenceError> {
-    tokenizer_in(&Checkpoint::open(path).map_err(models::ModelError::from)?)
+    tokenizer_in(&Checkpoint::open(path).map_err(models::ModelError::from)?, directory(path).as_deref())
 }
 
-fn tokenizer_in(file: &Checkpoint) -> Result<Tokenizer, InferenceError> {
+/// The directory whose files belong to the model at a path: the path itself, or where the file lies if opening that
+/// directory would open the file.
+fn directory(path: &Path) -> Option<PathBuf> {
+    if path.is_dir() {
+        return Some(path.to_owned());
+    }
+    let parent = match path.parent()? {
+        nothing if nothing.as_os_str().is_empty() => Path::new("."),
+        parent => parent,
+    };
+    weights::find_weights(parent).is_ok_and(|found| found.file_name() == path.file_name()).then(|| parent.to_owned())
+}
+
+fn tokenizer_in(file: &Checkpoint, dir: Option<&Path>) -> Result<Tokenizer, InferenceError> {
     let metadata = file.metadata().ok_or_else(|| InferenceError::NoTokenizer { path: file.path().to_owned() })?;
     let v = Vocab::read(metadata).map_err(models::ModelError::from)?;
-    Ok(Tokenizer::from_gguf(&GgufVocab {
+    let vocab = GgufVocab {
         model: v.model,
         pre: v.pre,
         tokens: v.tokens,
@@ -264,5 +284,9 @@ fn tokenizer_in(file: &Checkpoint) -> Result<Tokenizer, InferenceError> {
         remove_extra_spaces: v.remove_extra_spaces,
         charsmap: v.charsmap,
         chat_template: v.chat_template,
-    })?)
+    };
+    Ok(match dir {
+        Some(dir) => Tokenizer::from_gguf_in(&vocab, dir)?,
+        None => Tokenizer::from_gguf(&vocab)?,
+    })
 }

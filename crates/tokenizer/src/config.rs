@@ -156,6 +156,14 @@ impl TokenizerConfig {
         Ok(config)
     }
 
+    /// Takes over the chat templates of another configuration, and its special tokens as far as they are `tokens`.
+    pub(crate) fn prefer(&mut self, other: Self, tokens: &[String]) {
+        if other.chat_template.is_some() {
+            (self.chat_template, self.chat_templates) = (other.chat_template, other.chat_templates);
+        }
+        self.special.extend(other.special.into_iter().filter(|(_, text)| tokens.contains(text)));
+    }
+
     /// Forgets what only the building of a pipeline asks for.
     pub(crate) fn settle(&mut self) {
         (self.added, self.index, self.raw) = (Vec::new(), HashMap::new(), Map::new());

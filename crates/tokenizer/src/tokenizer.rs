@@ -68,6 +68,20 @@ impl Tokenizer {
         Ok(Self::from_parts(parts, source, config))
     }
 
+    /// As [`Tokenizer::from_gguf`], of a file that lies in a model directory: chat templates and the texts of special tokens
+    /// are those of `tokenizer_config.json`, `special_tokens_map.json` and `chat_template.jinja` where these have some. The
+    /// vocabulary is the file's own, since it is what the weights were saved with; a special token that is not in it does
+    /// not count.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::from_gguf`], and unreadable or broken files.
+    pub fn from_gguf_in(vocab: &GgufVocab, dir: &Path) -> Result<Self, TokenizerError> {
+        let (parts, mut config) = gguf::build(vocab)?;
+        config.prefer(TokenizerConfig::read(dir)?, &vocab.tokens);
+        let source = Source { kind: SourceKind::Gguf, path: PathBuf::new() };
+        Ok(Self::from_parts(parts, source, config))
+    }
+
     /// A tokenizer from tiktoken ranks and what they do not say.
     ///
     /// # Errors

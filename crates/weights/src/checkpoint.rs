@@ -247,8 +247,12 @@ impl Checkpoint {
     }
 }
 
-/// The file of a directory that leads to its weights.
-fn find_weights(dir: &Path) -> Result<PathBuf> {
+/// The file of a directory that leads to its weights: what [`Checkpoint::open`] opens of it. The projector of a vision
+/// model (`mmproj*.gguf`) is none.
+///
+/// # Errors
+/// [`WeightsError::NoWeights`], [`WeightsError::Ambiguous`], [`WeightsError::PyTorch`], or an unreadable directory.
+pub fn find_weights(dir: &Path) -> Result<PathBuf> {
     for name in [INDEX, SINGLE] {
         if dir.join(name).exists() {
             return Ok(dir.join(name));
@@ -260,7 +264,8 @@ fn find_weights(dir: &Path) -> Result<PathBuf> {
     }
     names.sort();
     for extension in [".safetensors", ".gguf"] {
-        let candidates = names.iter().filter(|n| n.ends_with(extension) && !is_later_part(n)).cloned();
+        let candidates =
+            names.iter().filter(|n| n.ends_with(extension) && !is_later_part(n) && !n.starts_with("mmproj")).cloned();
         match candidates.collect::<Vec<_>>().as_slice() {
             [] => continue,
             [one] => return Ok(dir.join(one)),

@@ -24,7 +24,7 @@ mod order;
 pub mod safetensors;
 mod tensor;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, find_weights};
 pub use error::WeightsError;
 pub use format::{FORMATS, Format};
 pub use safetensors::write_safetensors;
