@@ -178,7 +178,7 @@ impl Bench {
     }
 
     fn delta(&self) {
-        for tokens in [1, 64] {
+        for tokens in [1, 4, 8, 16, 64, 512] {
             let (dk, dv, channels) = (128, 128, 6144);
             let (x, weight, mut conv) =
                 (vec![0.1; tokens * channels], vec![0.1; 4 * channels], vec![0.1; 4 * channels]);
@@ -187,11 +187,18 @@ impl Bench {
                 let task = ShortConv { state: &mut conv, weight: &weight, kernel: 4, x: Rows::dense(&x, channels) };
                 self.kernels.short_conv(task, Window::dense(&mut out, channels));
             });
-            let (q, g, mut state) = (vec![0.1; tokens * dk], vec![-0.1; tokens], vec![0.1; dk * dv]);
+            let (q, mut state) = (vec![0.1; tokens * dk], vec![0.1; dk * dv]);
+            let (g, beta) = (vec![-0.1; tokens], vec![0.5; tokens]);
             self.time(&format!("delta_rows {tokens} x {dk} x {dv}"), 6 * tokens * dk * dv, 0, || {
-                let (q, g) = (Rows::dense(&q, dk), Rows::dense(&g, 1));
-                let task = DeltaRows { q, k: q, v: q, g, beta: g, state: &mut state };
+                let (q, g, beta) = (Rows::dense(&q, dk), Rows::dense(&g, 1), Rows::dense(&beta, 1));
+                let task = DeltaRows { q, k: q, v: q, g, beta, state: &mut state };
                 self.kernels.delta_rows(task, Window::dense(&mut out[..tokens * dv], dv));
+            });
+            let mut scratch = AttendScratch::new();
+            self.time(&format!("delta_chunks {tokens} x {dk} x {dv}"), 6 * tokens * dk * dv, 0, || {
+                let (q, g, beta) = (Rows::dense(&q, dk), Rows::dense(&g, 1), Rows::dense(&beta, 1));
+                let task = DeltaRows { q, k: q, v: q, g, beta, state: &mut state };
+                self.kernels.delta_chunks(task, &mut scratch, Window::dense(&mut out[..tokens * dv], dv));
             });
         }
     }

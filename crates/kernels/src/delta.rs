@@ -8,8 +8,9 @@ use crate::{Activation, Rows, Window};
 
 /// Longest convolution kernel.
 const LONGEST: usize = 16;
-/// Channels that a pass of the convolution takes: a cache line of them.
-const CHANNELS: usize = 16;
+/// Channels that a pass of the convolution takes: enough of a row for reading it to be worth the way to it, few enough for
+/// the last rows and the weights to stay in the L1.
+const CHANNELS: usize = 128;
 /// Vectors of a state's row that stay in registers.
 const SIDE: usize = 4;
 
@@ -97,14 +98,16 @@ pub(crate) fn short_conv<S: Simd>(s: S, task: ShortConv<'_>, mut out: Window<'_>
         for t in 0..x.rows() {
             inputs[oldest][..channels].copy_from_slice(&x.row(t)[first..first + channels]);
             oldest = (oldest + 1) % kernel;
+            let mut order = [0; LONGEST];
+            order[..kernel].iter_mut().enumerate().for_each(|(j, place)| *place = (oldest + j) % kernel);
+            let out = &mut out.row_mut(t)[first..first + channels];
             for at in (0..channels).step_by(S::LANES) {
                 let mut sum = s.splat(0.0);
-                let order = (oldest..kernel).chain(0..oldest);
-                for (weights, j) in weights.iter().zip(order) {
+                for (weights, &j) in weights.iter().zip(&order[..kernel]) {
                     sum = s.fma(s.load_part(&weights[at..], S::LANES), s.load_part(&inputs[j][at..], S::LANES), sum);
                 }
                 let n = S::LANES.min(channels - at);
-                s.store_part(&mut out.row_mut(t)[first + at..], n, Silu.apply(s, sum));
+                s.store_part(&mut out[at..], n, Silu.apply(s, sum));
             }
         }
         for c in 0..channels {

@@ -20,6 +20,7 @@ mod blocks;
 mod convert;
 mod decoder;
 mod delta;
+mod delta_chunks;
 pub mod distance;
 mod interleaved;
 mod isa;

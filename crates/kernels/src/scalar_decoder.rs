@@ -180,3 +180,7 @@ pub(crate) fn delta_rows(task: DeltaRows<'_>, mut out: Window<'_>) {
         }
     }
 }
+
+pub(crate) fn delta_chunks(task: DeltaRows<'_>, _: &mut AttendScratch, out: Window<'_>) {
+    delta_rows(task, out);
+}

@@ -39,6 +39,7 @@ macro_rules! kernels {
             fn dot_interleaved(x: &QuantizedRows, w: &Interleaved, panels: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
             fn short_conv(task: ShortConv<'_>, out: Window<'_>);
             fn delta_rows(task: DeltaRows<'_>, out: Window<'_>);
+            fn delta_chunks(task: DeltaRows<'_>, scratch: &mut AttendScratch, out: Window<'_>);
         }
     };
 }
@@ -88,6 +89,7 @@ pub(crate) mod generic {
     pub(crate) use crate::attend::attend;
     pub(crate) use crate::attend_paged::{attend_paged, write_keys, write_values};
     pub(crate) use crate::delta::{delta_rows, short_conv};
+    pub(crate) use crate::delta_chunks::delta_chunks;
     pub(crate) use crate::matmul::matmul;
     pub(crate) use crate::products::{dot_blocks, dot_interleaved, matmul_blocks, quantize_rows};
     pub(crate) use crate::rows::{

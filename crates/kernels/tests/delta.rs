@@ -3,7 +3,7 @@
 mod common;
 
 use common::{bits, difference, every_fast_isa, every_isa, random, scalar};
-use lattice_kernels::{DeltaRows, Kernels, Rows, ShortConv, Window};
+use lattice_kernels::{AttendScratch, DeltaRows, Kernels, Rows, ShortConv, Window};
 
 fn convolve(kernels: &Kernels, state: &mut [f32], weight: &[f32], kernel: usize, x: Rows<'_>) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.rows() * x.cols()];
@@ -58,6 +58,19 @@ impl Tokens {
     }
 
     fn run(&self, kernels: &Kernels, range: std::ops::Range<usize>, state: &mut [f32]) -> Vec<f32> {
+        self.with(range, state, |task, out| kernels.delta_rows(task, out))
+    }
+
+    fn run_chunks(&self, kernels: &Kernels, state: &mut [f32]) -> Vec<f32> {
+        self.with(0..self.count, state, |task, out| kernels.delta_chunks(task, &mut AttendScratch::new(), out))
+    }
+
+    fn with(
+        &self,
+        range: std::ops::Range<usize>,
+        state: &mut [f32],
+        run: impl Fn(DeltaRows<'_>, Window<'_>),
+    ) -> Vec<f32> {
         let (dk, dv) = (self.dk, self.dv);
         let width = 2 * dk + dv + 2;
         let all = Rows::new(&self.numbers, self.count, width, width).slice_rows(range.clone());
@@ -70,7 +83,7 @@ impl Tokens {
             beta: all.slice_cols(width - 1..width),
             state,
         };
-        kernels.delta_rows(task, Window::new(&mut out, range.len(), dv, dv));
+        run(task, Window::new(&mut out, range.len(), dv, dv));
         out
     }
 }
@@ -106,6 +119,61 @@ fn recurrence_in_chunks_has_the_bits_of_the_whole() {
             }
             assert_eq!(bits(&parts), bits(&whole), "{} chunks of {chunk}", kernels.isa());
             assert_eq!(bits(&state), bits(&whole_state), "{} chunks of {chunk}", kernels.isa());
+        }
+    }
+}
+
+fn largest(x: &[f32]) -> f64 {
+    x.iter().fold(1e-30, |most, x| f64::from(x.abs()).max(most))
+}
+
+#[test]
+fn chunks_as_matrix_products_agree_with_the_recurrence() {
+    let mut failures = Vec::new();
+    for (dk, dv) in [(128, 128), (64, 77), (16, 24), (5, 7), (1, 1), (33, 130)] {
+        for tokens in [0, 1, 2, 5, 6, 8, 15, 16, 17, 31, 32, 33, 47, 100, 200] {
+            // Decays that forget nearly nothing, that forget at once, and both in turns.
+            for (weak, strong) in [(1e-3, 1e-3), (1.0, 1.0), (60.0, 60.0), (1e-4, 300.0)] {
+                let mut case = Tokens::new(tokens, dk, dv);
+                let width = 2 * dk + dv + 2;
+                for (t, row) in case.numbers.chunks_mut(width).enumerate() {
+                    row[width - 2] *= if t % 5 == 3 { strong } else { weak };
+                }
+                let before = random(5, dk * dv);
+                let mut want_state = before.clone();
+                let want = case.run(scalar(), 0..tokens, &mut want_state);
+                for kernels in every_isa() {
+                    let mut state = before.clone();
+                    let off = difference(&case.run_chunks(kernels, &mut state), &want) / largest(&want);
+                    let state_off = difference(&state, &want_state) / largest(&want_state);
+                    if !(off < 1e-5 && state_off < 1e-5) {
+                        let isa = kernels.isa();
+                        failures.push(format!("{isa} {tokens} x {dk} x {dv}, {weak} {strong}: {off:e}, {state_off:e}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn chunks_of_equal_keys_and_full_rates_stay_exact() {
+    // Each token replaces what the one before it left under the same key: nothing may build up.
+    let (tokens, dk, dv) = (300, 32, 16);
+    let mut case = Tokens::new(tokens, dk, dv);
+    let width = 2 * dk + dv + 2;
+    let key = random(9, dk);
+    for row in case.numbers.chunks_mut(width) {
+        row[..dk].copy_from_slice(&key);
+        row[dk..2 * dk].copy_from_slice(&key);
+        row[width - 2..].copy_from_slice(&[0.0, 1.0]);
+    }
+    for kernels in every_isa() {
+        let out = case.run_chunks(kernels, &mut vec![0.0; dk * dv]);
+        for (out, row) in out.chunks(dv).zip(case.numbers.chunks(width)) {
+            let want: Vec<f32> = row[2 * dk..2 * dk + dv].iter().map(|v| v / (dk as f32).sqrt()).collect();
+            assert!(difference(out, &want) < 1e-6, "{}", kernels.isa());
         }
     }
 }

@@ -425,13 +425,16 @@ fn over_pages(table: &mut Rows) {
 }
 
 fn over_slots(table: &mut Rows) {
-    for (key_heads, value_heads, key_dim, value_dim, kernel) in [(2, 4, 16, 8, 4), (1, 1, 5, 7, 2)] {
-        for (past, len, copied) in
-            [(0, 1, false), (3, 1, false), (1, 9, false), (70, 65, false), (3, 1, true), (1, 9, true), (70, 65, true)]
-        {
+    let small: &[(usize, usize, bool)] =
+        &[(0, 1, false), (3, 1, false), (1, 9, false), (70, 65, false), (3, 1, true), (1, 9, true), (70, 65, true)];
+    // The last is a layer of Qwen3.5 (9B).
+    let rows = [((2, 4, 16, 8, 4), small), ((1, 1, 5, 7, 2), small), ((16, 32, 128, 128, 4), &[(0, 512, false)])];
+    for ((key_heads, value_heads, key_dim, value_dim, kernel), parts) in rows {
+        for &(past, len, copied) in parts {
             let op = if copied { "copy_state, delta" } else { "delta" };
             let case = format!("{op} {key_heads}/{value_heads}x{key_dim}x{value_dim} {past}+{len}");
-            table.add(case, 1e-5, (0.0, 0.0), move |ops, random| {
+            let flops = (6 * len * value_heads * key_dim * value_dim) as f64;
+            table.add(case, 1e-5, (flops, 0.0), move |ops, random| {
                 let channels = 2 * key_heads * key_dim + value_heads * value_dim;
                 let delta = Delta {
                     key_heads,

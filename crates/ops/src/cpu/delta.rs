@@ -1,6 +1,10 @@
 //! The gated delta net on the CPU: the convolution, then one task for each value head.
+//!
+//! At precision exact tokens go one by one, so that chunks of any size give the same bits; at the default many tokens go
+//! as matrix products, which differ from these by rounding.
 
-use super::{Cpu, values, vector};
+use super::attend::SCRATCH;
+use super::{Cpu, Precision, SERIAL_VALUES, TASKS_PER_THREAD, values, vector};
 use crate::state::{Delta, Past, State, StateCache, StateSpec};
 use crate::value::{Act, Span};
 use kernels::{DeltaRows, Rows, ShortConv, Window};
@@ -114,17 +118,8 @@ impl Cpu {
         let Delta { key_heads, value_heads, key_dim, value_dim, kernel, .. } = *delta;
         let (channels, tokens) = (delta.channels(), qkv.rows());
         let mut mixed = self.buffers.take(tokens * channels);
-        let weight = vector(&delta.convolution);
-        let convolution = ShortConv { state: &mut state.convolution, weight, kernel, x: qkv };
-        self.kernels.short_conv(convolution, Window::dense(mixed.values_mut(), channels));
-
-        // `[heads, tokens]`, so that each task reads rows of its own.
+        self.convolve(qkv, vector(&delta.convolution), kernel, &mut state.convolution, mixed.values_mut());
         let (rates, shifts) = (vector(&delta.a_log), vector(&delta.dt_bias));
-        let by_head = |value: &dyn Fn(usize, usize) -> f32| -> Vec<f32> {
-            (0..value_heads).flat_map(|head| (0..tokens).map(move |token| value(head, token))).collect()
-        };
-        let decays = by_head(&|h, t| -rates[h].exp() * softplus(a.row(t)[h] + shifts[h]));
-        let betas = by_head(&|h, t| 1.0 / (1.0 + (-b.row(t)[h]).exp()));
 
         let (mut tasks, mut right) = (Vec::new(), out);
         for (head, state) in state.recurrent.chunks_exact_mut(key_dim * value_dim).enumerate() {
@@ -136,17 +131,41 @@ impl Cpu {
         let run = |(head, state, window): (usize, &mut [f32], Window<'_>)| {
             let key = head / (value_heads / key_heads) * key_dim;
             let (keys, value) = (key_heads * key_dim, 2 * key_heads * key_dim + head * value_dim);
+            let rate = -rates[head].exp();
+            let decays: Vec<f32> = (0..tokens).map(|t| rate * softplus(a.row(t)[head] + shifts[head])).collect();
+            let betas: Vec<f32> = (0..tokens).map(|t| 1.0 / (1.0 + (-b.row(t)[head]).exp())).collect();
             let task = DeltaRows {
                 q: mixed.slice_cols(key..key + key_dim),
                 k: mixed.slice_cols(keys + key..keys + key + key_dim),
                 v: mixed.slice_cols(value..value + value_dim),
-                g: Rows::dense(&decays[head * tokens..][..tokens], 1),
-                beta: Rows::dense(&betas[head * tokens..][..tokens], 1),
+                g: Rows::dense(&decays, 1),
+                beta: Rows::dense(&betas, 1),
                 state,
             };
-            self.kernels.delta_rows(task, window);
+            match self.precision {
+                Precision::Exact => self.kernels.delta_rows(task, window),
+                Precision::Default => {
+                    SCRATCH.with_borrow_mut(|scratch| self.kernels.delta_chunks(task, scratch, window));
+                }
+            }
         };
         self.pool.each_of(tasks, run);
+    }
+
+    /// The convolution, by ranges of channels if there is enough to do.
+    fn convolve(&self, x: Rows<'_>, weight: &[f32], kernel: usize, state: &mut [f32], out: &mut [f32]) {
+        let channels = x.cols();
+        let parts = if out.len() < SERIAL_VALUES { 1 } else { self.threads() * TASKS_PER_THREAD };
+        let width = channels.div_ceil(parts).next_multiple_of(128);
+        let (mut tasks, mut right) = (Vec::new(), Window::dense(out, channels));
+        for (i, state) in state.chunks_mut(width * kernel).enumerate() {
+            let cols = i * width..channels.min((i + 1) * width);
+            let (window, rest) = right.split_cols(cols.len());
+            right = rest;
+            let weight = &weight[cols.start * kernel..cols.end * kernel];
+            tasks.push((ShortConv { state, weight, kernel, x: x.slice_cols(cols) }, window));
+        }
+        self.pool.each_of(tasks, |(task, window)| self.kernels.short_conv(task, window));
     }
 }
 
