@@ -22,10 +22,52 @@ impl Kernels {
     ///
     /// # Panics
     /// If shapes differ, pages are missing, or pages differ in their element type.
-    pub fn attend_paged(&self, task: &PagedAttend<'_>, scratch: &mut AttendScratch, out: Window<'_>) {
+    pub fn attend_paged(&self, task: &PagedAttend<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
         task.check(&out);
+        let (blocks, group) = (task.blocks(), task.group());
+        if blocks.is_empty() || out.cols() == 0 {
+            return (0..out.rows()).for_each(|i| out.row_mut(i).fill(0.0));
+        }
+        let numbers = out.rows() * (out.cols() + 2 * group);
+        let (state, work) = scratch.take_two(numbers, task.work(out.cols() / group));
         // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
-        unsafe { (self.pointers.attend_paged)(task, scratch, out) }
+        unsafe {
+            (self.pointers.attend_blocks)(task, blocks, true, work, state);
+            (self.pointers.join_blocks)(state, group, out);
+        }
+    }
+
+    /// Of [`Kernels::attend_paged`] the part of some blocks of keys, of those that [`PagedAttend::blocks`] tells: for each
+    /// block `[queries * group, value_dim + 2]` numbers, which [`Kernels::join_blocks`] makes a result of.
+    ///
+    /// # Panics
+    /// If shapes differ, there are no blocks or others, or pages are missing or differ in their element type.
+    pub fn attend_blocks(
+        &self,
+        task: &PagedAttend<'_>,
+        blocks: Range<usize>,
+        scratch: &mut AttendScratch,
+        parts: &mut [f32],
+    ) {
+        let (all, rows) = (task.blocks(), task.q.rows() * task.group());
+        assert!(all.start <= blocks.start && blocks.end <= all.end && !blocks.is_empty(), "{blocks:?} of {all:?}");
+        let numbers = parts.len() / (blocks.len() * rows);
+        assert!(numbers > 2 && numbers * blocks.len() * rows == parts.len(), "{} numbers for {rows} rows", parts.len());
+        task.check_pages(numbers - 2);
+        // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
+        unsafe { (self.pointers.attend_blocks)(task, blocks, false, scratch.take(task.work(numbers - 2)), parts) }
+    }
+
+    /// What [`Kernels::attend_paged`] gives, bit for bit, out of the parts of all its blocks in their order.
+    ///
+    /// # Panics
+    /// If the parts are no whole blocks of `out`'s rows in heads of a group of `group`.
+    pub fn join_blocks(&self, parts: &[f32], group: usize, out: Window<'_>) {
+        assert!(group > 0 && out.cols().is_multiple_of(group), "{} columns of {group} heads", out.cols());
+        let block = out.rows() * (out.cols() + 2 * group);
+        assert!(block > 0 && parts.len().is_multiple_of(block), "{} numbers in blocks of {block}", parts.len());
+        // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
+        unsafe { (self.pointers.join_blocks)(parts, group, out) }
     }
 
     /// Writes the keys `[tokens, dim]` of consecutive tokens into a page, from token `at` of the page on.

@@ -12,6 +12,7 @@ mod activations;
 mod amx;
 mod attend;
 mod attend_paged;
+mod attend_tiles;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,14 @@
 //! How do the keys and values of a sequence lie in memory? In pages of a fixed number of tokens, so that sequences grow
 //! without moving: the layout that attention reads, and what a call of it is given.
 
+use crate::matmul::MOST_ROWS;
 use crate::{Mask, Rows, Window, f16_to_f32, f32_to_f16};
 
 /// Keys that lie side by side in a page; the tokens of a page are a multiple of it.
 pub const KEYS_ABREAST: usize = 16;
+
+/// Keys of a block of attention.
+pub(crate) const KEYS: usize = 128;
 
 /// Numbers of a block of 8-bit numbers, as in ggml's Q8_0. The last block of a key is filled up.
 const BLOCK: usize = 32;
@@ -230,6 +234,26 @@ impl PagedAttend<'_> {
         self.q.cols() / self.dim.max(1)
     }
 
+    /// The blocks of keys that some query sees: what threads may share ([`Kernels::attend_blocks`]).
+    ///
+    /// [`Kernels::attend_blocks`]: crate::Kernels::attend_blocks
+    pub fn blocks(&self) -> std::ops::Range<usize> {
+        let seen = self.seen();
+        if seen.is_empty() { 0..0 } else { seen.start / KEYS..seen.end.div_ceil(KEYS) }
+    }
+
+    /// Numbers that a call works in, besides its result.
+    pub(crate) fn work(&self, value_dim: usize) -> usize {
+        let rows = self.q.rows() * self.group();
+        rows * self.dim + MOST_ROWS * (KEYS + value_dim) + self.blocks_read() * (self.dim + value_dim)
+    }
+
+    /// Keys of a block that have to be read out of their bytes first.
+    pub(crate) fn blocks_read(&self) -> usize {
+        let first = self.pages.get(self.seen().start / self.page_tokens.max(1));
+        if first.is_some_and(|page| matches!(page.keys, KvSlice::Q8_0(_))) { KEYS } else { 0 }
+    }
+
     /// The keys that some query sees.
     pub(crate) fn seen(&self) -> std::ops::Range<usize> {
         let Some(last) = self.q.rows().checked_sub(1) else { return 0..0 };
@@ -237,9 +261,8 @@ impl PagedAttend<'_> {
         first.start..self.mask.visible(self.past + last, self.keys).end.max(first.start)
     }
 
-    /// Checks all shapes; the numbers in a value.
-    pub(crate) fn check(&self, out: &Window<'_>) -> usize {
-        assert!(self.dim > 0 && self.q.cols().is_multiple_of(self.dim), "{} in heads of {}", self.q.cols(), self.dim);
+    /// Checks all shapes.
+    pub(crate) fn check(&self, out: &Window<'_>) {
         assert_eq!(out.rows(), self.q.rows(), "rows of the result and of the queries");
         let group = self.group();
         assert!(
@@ -247,12 +270,17 @@ impl PagedAttend<'_> {
             "{} columns of the result for {group} heads",
             out.cols()
         );
-        let value_dim = out.cols().checked_div(group).unwrap_or(0);
+        self.check_pages(out.cols().checked_div(group).unwrap_or(0));
+    }
+
+    /// Checks the pages that queries see, with `value_dim` numbers in a value.
+    pub(crate) fn check_pages(&self, value_dim: usize) {
+        assert!(self.dim > 0 && self.q.cols().is_multiple_of(self.dim), "{} in heads of {}", self.q.cols(), self.dim);
         let tokens = self.page_tokens;
         assert!(tokens > 0 && tokens.is_multiple_of(KEYS_ABREAST), "pages of {tokens} tokens");
         let seen = self.seen();
         if seen.is_empty() {
-            return value_dim;
+            return;
         }
         let pages = seen.start / tokens..seen.end.div_ceil(tokens);
         assert!(
@@ -268,6 +296,5 @@ impl PagedAttend<'_> {
                 assert!(std::mem::discriminant(&part) == kind, "another element type in one page than in another");
             }
         }
-        value_dim
     }
 }

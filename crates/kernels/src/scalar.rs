@@ -6,8 +6,8 @@ use std::ops::Range;
 use crate::convert::{bf16_to_f32, f16_to_f32};
 use crate::packed::Number;
 use crate::scalar_decoder::{
-    attend_paged, delta_chunks, delta_rows, dot_blocks, dot_interleaved, matmul_blocks, quantize_rows, short_conv,
-    write_keys, write_values,
+    attend_blocks, delta_chunks, delta_rows, dot_blocks, dot_interleaved, join_blocks, matmul_blocks, quantize_rows,
+    short_conv, write_keys, write_values,
 };
 use crate::table::Pointers;
 use crate::{
@@ -38,7 +38,8 @@ pub(crate) static KERNELS: Kernels = Kernels {
         sum_squares,
         peak,
         rope,
-        attend_paged,
+        attend_blocks,
+        join_blocks,
         write_keys,
         write_values,
         matmul_blocks,

@@ -3,36 +3,92 @@
 use std::ops::Range;
 
 use crate::blocks::GROUP;
-use crate::pages::{KEYS_ABREAST, write_key_q8_0, write_value_q8_0};
+use crate::pages::{KEYS, KEYS_ABREAST, write_key_q8_0, write_value_q8_0};
 use crate::{
     Activation, AttendScratch, Blocks, DeltaRows, Epilogue, Interleaved, KvSliceMut, PagedAttend, QuantizedMut,
     QuantizedRows, Rows, ShortConv, Window, f32_to_f16,
 };
 
-pub(crate) fn attend_paged(task: &PagedAttend<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
-    let (group, dim, tokens) = (task.group(), task.dim, task.page_tokens);
-    let value_dim = out.cols() / group.max(1);
-    let scores = scratch.take(task.keys);
-    for i in 0..task.q.rows() {
-        let visible = task.mask.visible(task.past + i, task.keys);
-        for head in 0..group {
-            let q = &task.q.row(i)[head * dim..][..dim];
-            for key in visible.clone() {
-                let (page, token) = (&task.pages[key / tokens], key % tokens);
-                let number = |d: usize| f64::from(page.keys.key(dim, token, d));
-                let mut score: f64 = q.iter().enumerate().map(|(d, &q)| f64::from(q) * number(d)).sum();
-                score *= f64::from(task.scale);
-                if let Some(cap) = task.softcap.map(f64::from) {
-                    score = cap * (score / cap).tanh();
-                }
-                scores[key] = score as f32;
+/// Values weighted by `exp(score − largest)`; of all rows the largest scores; of all rows the sums of the weights.
+pub(crate) fn attend_blocks(
+    task: &PagedAttend<'_>,
+    range: Range<usize>,
+    together: bool,
+    work: &mut [f32],
+    parts: &mut [f32],
+) {
+    let (group, rows) = (task.group(), task.q.rows() * task.group());
+    let (step, count) = if together { (range.len(), 1) } else { (1, range.len()) };
+    let len = parts.len() / count;
+    let value_dim = len / rows - 2;
+    let (scores, block_sums) = work.split_at_mut(KEYS);
+    for (first, part) in range.step_by(step).zip(parts.chunks_exact_mut(len)) {
+        let (sums, ends) = part.split_at_mut(rows * value_dim);
+        for row in 0..rows {
+            let q = &task.q.row(row / group)[row % group * task.dim..][..task.dim];
+            let (mut largest, mut total) = (f32::NEG_INFINITY, 0.0);
+            for block in first..first + step {
+                let visible = task.mask.visible(task.past + row / group, task.keys);
+                let keys = visible.start.max(block * KEYS)..visible.end.min((block + 1) * KEYS);
+                let block_sums = &mut block_sums[..value_dim];
+                let ends = softmax(task, q, keys, scores, block_sums);
+                join(&mut largest, &mut total, &mut sums[row * value_dim..][..value_dim], (ends, block_sums));
             }
-            crate::scalar::softmax(&mut scores[visible.clone()]);
-            for (d, out) in out.row_mut(i)[head * value_dim..][..value_dim].iter_mut().enumerate() {
-                let value = |key: usize| task.pages[key / tokens].values.value(value_dim, key % tokens, d);
-                *out = visible.clone().map(|key| f64::from(scores[key]) * f64::from(value(key))).sum::<f64>() as f32;
-            }
+            (ends[row], ends[rows + row]) = (largest, total);
         }
+    }
+}
+
+/// The largest score of a query with some keys of a block, the sum of the weights, and the weighted values.
+fn softmax(task: &PagedAttend<'_>, q: &[f32], keys: Range<usize>, scores: &mut [f32], sums: &mut [f32]) -> (f32, f32) {
+    let (dim, value_dim, tokens) = (task.dim, sums.len(), task.page_tokens);
+    let mut most = f32::NEG_INFINITY;
+    for (place, key) in scores.iter_mut().zip(keys.clone()) {
+        let number = |d: usize| f64::from(task.pages[key / tokens].keys.key(dim, key % tokens, d));
+        let mut score: f64 = q.iter().enumerate().map(|(d, &q)| f64::from(q) * number(d)).sum();
+        score *= f64::from(task.scale);
+        if let Some(cap) = task.softcap.map(f64::from) {
+            score = cap * (score / cap).tanh();
+        }
+        *place = score as f32;
+        most = most.max(*place);
+    }
+    let weights = &mut scores[..keys.len()];
+    weights.iter_mut().for_each(|score| *score = f64::from(*score - most).exp() as f32);
+    for (d, sum) in sums.iter_mut().enumerate() {
+        let value = |key: usize| f64::from(task.pages[key / tokens].values.value(value_dim, key % tokens, d));
+        *sum =
+            weights.iter().zip(keys.clone()).map(|(&weight, key)| f64::from(weight) * value(key)).sum::<f64>() as f32;
+    }
+    (most, weights.iter().map(|&weight| f64::from(weight)).sum::<f64>() as f32)
+}
+
+fn join(largest: &mut f32, total: &mut f32, sums: &mut [f32], block: ((f32, f32), &[f32])) {
+    let ((block_largest, block_total), block_sums) = block;
+    if block_largest == f32::NEG_INFINITY {
+        return;
+    }
+    if *largest == f32::NEG_INFINITY {
+        (*largest, *total) = (block_largest, block_total);
+        return sums.copy_from_slice(block_sums);
+    }
+    let most = largest.max(block_largest);
+    let (keep, take) = ((*largest - most).exp(), (block_largest - most).exp());
+    (*largest, *total) = (most, *total * keep + block_total * take);
+    sums.iter_mut().zip(block_sums).for_each(|(sum, block)| *sum = *sum * keep + block * take);
+}
+
+pub(crate) fn join_blocks(parts: &[f32], group: usize, mut out: Window<'_>) {
+    let (rows, value_dim) = (out.rows() * group, out.cols() / group);
+    for row in 0..rows {
+        let out = &mut out.row_mut(row / group)[row % group * value_dim..][..value_dim];
+        let (mut largest, mut total) = (f32::NEG_INFINITY, 0.0);
+        for part in parts.chunks_exact(rows * (value_dim + 2)) {
+            let (sums, ends) = part.split_at(rows * value_dim);
+            let block = ((ends[row], ends[rows + row]), &sums[row * value_dim..][..value_dim]);
+            join(&mut largest, &mut total, out, block);
+        }
+        out.iter_mut().for_each(|out| *out = if total == 0.0 { 0.0 } else { *out / total });
     }
 }
 

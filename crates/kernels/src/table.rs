@@ -30,7 +30,8 @@ macro_rules! kernels {
             fn sum_squares(x: &[f32]) -> f32;
             fn peak(rounds: usize) -> f32;
             fn rope(row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], layout: RopeLayout);
-            fn attend_paged(task: &PagedAttend<'_>, scratch: &mut AttendScratch, out: Window<'_>);
+            fn attend_blocks(task: &PagedAttend<'_>, range: Range<usize>, together: bool, work: &mut [f32], parts: &mut [f32]);
+            fn join_blocks(parts: &[f32], group: usize, out: Window<'_>);
             fn write_keys(keys: KvSliceMut<'_>, at: usize, rows: Rows<'_>);
             fn write_values(values: KvSliceMut<'_>, at: usize, rows: Rows<'_>);
             fn matmul_blocks(x: Rows<'_>, w: &Blocks<'_>, outs: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
@@ -87,7 +88,7 @@ pub(crate) use {kernels, wrappers};
 /// The kernels that are written once for every implementation of `Simd`.
 pub(crate) mod generic {
     pub(crate) use crate::attend::attend;
-    pub(crate) use crate::attend_paged::{attend_paged, write_keys, write_values};
+    pub(crate) use crate::attend_paged::{attend_blocks, join_blocks, write_keys, write_values};
     pub(crate) use crate::delta::{delta_rows, short_conv};
     pub(crate) use crate::delta_chunks::delta_chunks;
     pub(crate) use crate::matmul::matmul;

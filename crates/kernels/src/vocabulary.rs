@@ -160,6 +160,11 @@ impl AttendScratch {
         Self::default()
     }
 
+    /// Two pieces, of `one` and `other` numbers of any value.
+    pub(crate) fn take_two(&mut self, one: usize, other: usize) -> (&mut [f32], &mut [f32]) {
+        self.take(one + other).split_at_mut(one)
+    }
+
     /// `len` numbers of any value.
     pub(crate) fn take(&mut self, len: usize) -> &mut [f32] {
         if self.numbers.len() < len {

@@ -162,6 +162,39 @@ fn chunks_of_any_size_give_the_bits_of_the_whole() {
 }
 
 #[test]
+fn blocks_of_keys_in_any_grouping_join_to_the_bits_of_the_whole() {
+    for (dim, group, queries, past) in [(64, 3, 1, 700), (80, 2, 5, 383), (13, 4, 140, 260), (256, 1, 2, 1)] {
+        let keys = past + queries;
+        let q = random(1, queries * group * dim);
+        let (k, v) = (random(2, keys * dim), random(3, keys * dim));
+        for kernels in every_isa() {
+            for (tokens, kind) in [(32, Kind::Single), (256, Kind::Half), (48, Kind::Half), (48, Kind::Blocks)] {
+                let cache = Cache::new(kernels, kind, tokens, &k, dim, &v, dim);
+                let pages = cache.pages();
+                for mask in [Mask::Causal, Mask::Window { left: 200, right: 0 }, Mask::Window { left: 3, right: 0 }] {
+                    let task =
+                        PagedAttend { mask, ..task(Rows::dense(&q, group * dim), dim, &pages, &cache, keys, past) };
+                    let whole = attend(kernels, &task, dim);
+                    for step in [1, 2, 5] {
+                        let mut scratch = AttendScratch::new();
+                        let mut parts = Vec::new();
+                        for first in task.blocks().step_by(step) {
+                            let range = first..task.blocks().end.min(first + step);
+                            let start = parts.len();
+                            parts.resize(start + range.len() * queries * group * (dim + 2), f32::NAN);
+                            kernels.attend_blocks(&task, range, &mut scratch, &mut parts[start..]);
+                        }
+                        let mut out = vec![f32::NAN; whole.len()];
+                        kernels.join_blocks(&parts, group, Window::dense(&mut out, group * dim));
+                        assert!(bits(&out) == bits(&whole), "{} {kind:?} {mask:?} by {step}", kernels.isa());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn page_size_does_not_matter_and_unseen_pages_may_be_empty() {
     let (dim, keys, past) = (32, 290, 280);
     let q = random(1, (keys - past) * dim);

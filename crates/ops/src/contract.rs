@@ -383,7 +383,7 @@ fn over_pages(table: &mut Rows) {
         Row("causal window", 2, 2, 16, Mask::Window { left: 40, right: 0 }, None),
     ];
     for Row(name, heads, kv_heads, head_dim, mask, softcap) in rows {
-        for (past, len) in [(0, 1), (5, 1), (64, 1), (100, 7), (33, 70), (0, 130)] {
+        for (past, len) in [(0, 1), (5, 1), (64, 1), (100, 7), (33, 70), (0, 130), (300, 1), (290, 9)] {
             let formats = [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0];
             let plain = formats.map(|format| (format, false));
             let copies = formats.map(|format| (format, true)).into_iter().filter(|_| past > 0);
@@ -395,7 +395,8 @@ fn over_pages(table: &mut Rows) {
                     let parts = [past, len].map(|n| (values(n, heads), values(n, kv_heads), values(n, kv_heads)));
                     let scale = (head_dim as f32).powf(-0.5);
                     let attention = Attention { heads, kv_heads, head_dim, scale, mask, softcap, bias: None };
-                    let spec = KvSpec { pages: 32, page_tokens: 16, kv_heads, head_dim, format };
+                    let page_tokens = if past + len > 256 { 48 } else { 16 };
+                    let spec = KvSpec { pages: 32, page_tokens, kv_heads, head_dim, format };
                     Box::new(move |ops| {
                         let cache = ops.kv_cache(spec);
                         let mut last = None;

@@ -1,11 +1,17 @@
-//! Keys and values of a layer in pages, and attention over them on the CPU: one task for each sequence and head.
+//! Keys and values of a layer in pages, and attention over them on the CPU: one task for each sequence, head of keys and block
+//! of queries, or, where these are few, for some blocks of its keys.
 
-use super::{Cpu, attend, values};
+use super::{Cpu, TASKS_PER_THREAD, attend, values};
 use crate::state::{KvCache, KvFormat, KvSpec, Past};
 use crate::value::{Act, Span};
 use crate::vocabulary::Attention;
 use kernels::{Kernels, KvPage, KvSlice, KvSliceMut, PagedAttend, Rows, Window};
 use std::sync::{RwLock, RwLockReadGuard};
+
+/// Numbers of queries in a task: these and the sums of as many values stay in the L2.
+const MOST_NUMBERS: usize = 16 * 1024;
+/// Fewer queries are not worth a task of their own.
+const FEWEST_QUERIES: usize = 8;
 
 /// Numbers in the cache's format.
 #[derive(Clone, Debug)]
@@ -144,37 +150,77 @@ impl Cpu {
         }
         let count = |i: usize| (pasts[i].tokens + spans[i].len).div_ceil(spec.page_tokens);
         let held: Vec<_> = (0..spans.len()).map(|i| memory.read(&pasts[i], count(i))).collect();
-        // The heads of a group share its keys; where there are too few groups for the threads, each goes by itself, unless
-        // keys have to be read out of their blocks first.
-        let few = if spec.format == KvFormat::Q8_0 { self.threads() } else { 2 * self.threads() };
-        let group = if spans.len() * spec.kv_heads >= few { heads / spec.kv_heads } else { 1 };
+        let group = heads / spec.kv_heads;
+        let enough = TASKS_PER_THREAD * self.threads();
+        let queries = (MOST_NUMBERS / (group * head_dim)).min((q.rows() * spec.kv_heads).div_ceil(enough));
+        let queries = queries.max(FEWEST_QUERIES);
         self.act(q.rows(), q.cols(), |out| {
-            let tasks = attend::by_span_and_head(Window::dense(out, q.cols()), spans, group * head_dim);
-            let run = |(index, part, window): (usize, usize, Window<'_>)| {
-                let head = part * group / (heads / spec.kv_heads);
-                let pages: Vec<KvPage<'_>> =
-                    held[index].iter().map(|page| part_of(page, head, spec.kv_heads)).collect();
-                let queries = Rows::dense(values(q), q.cols()).slice_rows(spans[index].range());
-                let width = group * head_dim;
-                let task = PagedAttend {
-                    q: queries.slice_cols(part * width..(part + 1) * width),
-                    dim: head_dim,
-                    pages: &pages,
-                    page_tokens: spec.page_tokens,
-                    keys: pasts[index].tokens + spans[index].len,
-                    past: pasts[index].tokens,
-                    scale: attention.scale,
-                    mask: attention.mask,
-                    softcap: attention.softcap,
-                };
+            let parts = attend::by_span_and_head(Window::dense(out, q.cols()), spans, group * head_dim);
+            let pages = |index: usize, head: usize| -> Vec<KvPage<'_>> {
+                held[index].iter().map(|page| part_of(page, head, spec.kv_heads)).collect()
+            };
+            let mut parts: Vec<_> =
+                parts.into_iter().map(|(i, head, window)| (i, head, pages(i, head), window)).collect();
+            let (mut tasks, width) = (Vec::new(), group * head_dim);
+            for (index, head, pages, window) in &mut parts {
+                let mut below = window.reborrow();
+                let q = Rows::dense(values(q), q.cols()).slice_rows(spans[*index].range());
+                let q = q.slice_cols(*head * width..(*head + 1) * width);
+                for first in (0..q.rows()).step_by(queries) {
+                    let count = queries.min(q.rows() - first);
+                    let (window, rest) = below.split_rows(count);
+                    below = rest;
+                    let task = PagedAttend {
+                        q: q.slice_rows(first..first + count),
+                        dim: head_dim,
+                        pages,
+                        page_tokens: spec.page_tokens,
+                        keys: pasts[*index].tokens + spans[*index].len,
+                        past: pasts[*index].tokens + first,
+                        scale: attention.scale,
+                        mask: attention.mask,
+                        softcap: attention.softcap,
+                    };
+                    tasks.push((task, window));
+                }
+            }
+            let products = (0..spans.len()).map(|i| spans[i].len * (pasts[i].tokens + spans[i].len)).sum::<usize>();
+            let run = |(task, window): (PagedAttend<'_>, Window<'_>)| {
                 attend::SCRATCH.with_borrow_mut(|scratch| self.kernels.attend_paged(&task, scratch, window));
             };
-            let products = (0..spans.len()).map(|i| spans[i].len * (pasts[i].tokens + spans[i].len)).sum::<usize>();
-            match products * heads * head_dim < attend::SERIAL_PRODUCTS {
+            match products * heads * head_dim < attend::SERIAL_PRODUCTS || self.threads() == 1 {
                 true => tasks.into_iter().for_each(run),
-                false => self.pool.each_of(tasks, run),
+                false if tasks.len() >= enough => self.pool.each_of(tasks, run),
+                false => self.attend_by_blocks(tasks),
             }
         })
+    }
+
+    /// Where there are few tasks, threads share the keys of each.
+    fn attend_by_blocks(&self, tasks: Vec<(PagedAttend<'_>, Window<'_>)>) {
+        let pieces = (TASKS_PER_THREAD * self.threads()).div_ceil(tasks.len()).next_multiple_of(self.threads());
+        // Of each task what a block leaves: the weighted values of each row, and two numbers more.
+        let part = |task: &PagedAttend<'_>, out: &Window<'_>| out.rows() * (out.cols() + 2 * task.group());
+        let numbers = tasks.iter().map(|(task, out)| task.blocks().len() * part(task, out)).sum();
+        let mut buffer = self.buffers.take(numbers);
+        let (mut rest, mut jobs) = (buffer.values_mut(), Vec::new());
+        for (task, out) in &tasks {
+            let (blocks, part) = (task.blocks(), part(task, out));
+            let step = blocks.len().div_ceil(pieces).max(1);
+            for first in blocks.clone().step_by(step) {
+                let range = first..blocks.end.min(first + step);
+                let parts = rest.split_off_mut(..range.len() * part).expect("the sum of all parts");
+                jobs.push((task, range, parts));
+            }
+        }
+        self.pool.each_of(jobs, |(task, range, parts)| {
+            attend::SCRATCH.with_borrow_mut(|scratch| self.kernels.attend_blocks(task, range, scratch, parts));
+        });
+        let mut rest = buffer.values();
+        for (task, out) in tasks {
+            let parts = rest.split_off(..task.blocks().len() * part(&task, &out)).expect("the sum of all parts");
+            self.kernels.join_blocks(parts, task.group(), out);
+        }
     }
 }
 
