@@ -189,12 +189,12 @@ impl Bench {
             });
             let (q, mut state) = (vec![0.1; tokens * dk], vec![0.1; dk * dv]);
             let (g, beta) = (vec![-0.1; tokens], vec![0.5; tokens]);
+            let mut scratch = AttendScratch::new();
             self.time(&format!("delta_rows {tokens} x {dk} x {dv}"), 6 * tokens * dk * dv, 0, || {
                 let (q, g, beta) = (Rows::dense(&q, dk), Rows::dense(&g, 1), Rows::dense(&beta, 1));
                 let task = DeltaRows { q, k: q, v: q, g, beta, state: &mut state };
-                self.kernels.delta_rows(task, Window::dense(&mut out[..tokens * dv], dv));
+                self.kernels.delta_rows(task, &mut scratch, Window::dense(&mut out[..tokens * dv], dv));
             });
-            let mut scratch = AttendScratch::new();
             self.time(&format!("delta_chunks {tokens} x {dk} x {dv}"), 6 * tokens * dk * dv, 0, || {
                 let (q, g, beta) = (Rows::dense(&q, dk), Rows::dense(&g, 1), Rows::dense(&beta, 1));
                 let task = DeltaRows { q, k: q, v: q, g, beta, state: &mut state };

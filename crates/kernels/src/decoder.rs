@@ -197,10 +197,10 @@ impl Kernels {
     ///
     /// # Panics
     /// If shapes differ.
-    pub fn delta_rows(&self, task: DeltaRows<'_>, out: Window<'_>) {
+    pub fn delta_rows(&self, task: DeltaRows<'_>, scratch: &mut AttendScratch, out: Window<'_>) {
         task.check(&out);
         // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
-        unsafe { (self.pointers.delta_rows)(task, out) }
+        unsafe { (self.pointers.delta_rows)(task, scratch, out) }
     }
 
     /// As [`Kernels::delta_rows`], as matrix products over chunks of tokens where there are many: faster, and within

@@ -4,7 +4,7 @@
 use crate::activations::{Silu, Unary};
 use crate::rows::{activation, sum_squares};
 use crate::simd::Simd;
-use crate::{Activation, Rows, Window};
+use crate::{Activation, AttendScratch, Rows, Window};
 
 /// Longest convolution kernel.
 const LONGEST: usize = 16;
@@ -13,6 +13,8 @@ const LONGEST: usize = 16;
 const CHANNELS: usize = 128;
 /// Vectors of a state's row that stay in registers.
 const SIDE: usize = 4;
+/// Tokens for which columns of the state are copied to where they lie side by side.
+const WORTH_PACKING: usize = 4;
 
 /// A causal convolution along the tokens, each channel by itself, followed by SiLU.
 #[derive(Debug)]
@@ -119,13 +121,21 @@ pub(crate) fn short_conv<S: Simd>(s: S, task: ShortConv<'_>, mut out: Window<'_>
 }
 
 #[inline(always)]
-pub(crate) fn delta_rows<S: Simd>(s: S, task: DeltaRows<'_>, mut out: Window<'_>) {
-    let (tokens, dv) = (task.q.rows(), task.v.cols());
+pub(crate) fn delta_rows<S: Simd>(s: S, task: DeltaRows<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
+    let (tokens, dk, dv) = (task.q.rows(), task.k.cols(), task.v.cols());
     let DeltaRows { q, k, v, g, beta, state } = task;
-    // Some columns at a time, over all tokens: so much of the state stays in the L1.
+    let strip = scratch.take(dk * SIDE * S::LANES);
+    // Some columns at a time, over all tokens: so much of the state stays in the L1. There it must lie side by side, or its
+    // rows fall into few of the cache's sets.
     let mut at = 0;
     while at < dv {
         let width = if at + SIDE * S::LANES <= dv { SIDE * S::LANES } else { S::LANES.min(dv - at) };
+        let packed = tokens >= WORTH_PACKING;
+        if packed {
+            for (to, from) in strip.chunks_exact_mut(width).zip(state.chunks_exact(dv)) {
+                to.copy_from_slice(&from[at..at + width]);
+            }
+        }
         for t in 0..tokens {
             let step = Step {
                 q: q.row(t),
@@ -135,10 +145,16 @@ pub(crate) fn delta_rows<S: Simd>(s: S, task: DeltaRows<'_>, mut out: Window<'_>
                 beta: beta.row(t)[0],
             };
             let out = &mut out.row_mut(t)[at..at + width];
+            let (state, stride) = if packed { (&mut strip[..dk * width], width) } else { (&mut state[at..], dv) };
             if width == SIDE * S::LANES {
-                step.run::<S, SIDE>(s, S::LANES, &mut state[at..], dv, out);
+                step.run::<S, SIDE>(s, S::LANES, state, stride, out);
             } else {
-                step.run::<S, 1>(s, width, &mut state[at..], dv, out);
+                step.run::<S, 1>(s, width, state, stride, out);
+            }
+        }
+        if packed {
+            for (from, to) in strip.chunks_exact(width).zip(state.chunks_exact_mut(dv)) {
+                to[at..at + width].copy_from_slice(from);
             }
         }
         at += width;

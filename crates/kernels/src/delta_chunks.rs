@@ -28,7 +28,7 @@ const GONE: f32 = 1e-30;
 pub(crate) fn delta_chunks<S: Simd>(s: S, task: DeltaRows<'_>, scratch: &mut AttendScratch, mut out: Window<'_>) {
     let (tokens, dk, dv) = (task.q.rows(), task.k.cols(), task.v.cols());
     if tokens < FEWEST || dk == 0 || dv == 0 {
-        return delta_rows(s, task, out);
+        return delta_rows(s, task, scratch, out);
     }
     let panels = dv.div_ceil(S::PANEL);
     let mut parts = scratch.take((panels + 1) * dk * S::PANEL + 4 * S::PANEL * S::PANEL);

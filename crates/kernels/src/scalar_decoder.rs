@@ -213,7 +213,7 @@ pub(crate) fn short_conv(task: ShortConv<'_>, mut out: Window<'_>) {
     }
 }
 
-pub(crate) fn delta_rows(task: DeltaRows<'_>, mut out: Window<'_>) {
+pub(crate) fn delta_rows(task: DeltaRows<'_>, _: &mut AttendScratch, mut out: Window<'_>) {
     let (dk, dv) = (task.k.cols(), task.v.cols());
     for t in 0..task.q.rows() {
         let (q, k, v) = (task.q.row(t), task.k.row(t), task.v.row(t));
@@ -237,6 +237,6 @@ pub(crate) fn delta_rows(task: DeltaRows<'_>, mut out: Window<'_>) {
     }
 }
 
-pub(crate) fn delta_chunks(task: DeltaRows<'_>, _: &mut AttendScratch, out: Window<'_>) {
-    delta_rows(task, out);
+pub(crate) fn delta_chunks(task: DeltaRows<'_>, scratch: &mut AttendScratch, out: Window<'_>) {
+    delta_rows(task, scratch, out);
 }

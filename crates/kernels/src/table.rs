@@ -39,7 +39,7 @@ macro_rules! kernels {
             fn dot_blocks(x: &QuantizedRows, w: &Blocks<'_>, outs: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
             fn dot_interleaved(x: &QuantizedRows, w: &Interleaved, panels: Range<usize>, y: Window<'_>, epilogue: &Epilogue<'_>, scratch: &mut AttendScratch);
             fn short_conv(task: ShortConv<'_>, out: Window<'_>);
-            fn delta_rows(task: DeltaRows<'_>, out: Window<'_>);
+            fn delta_rows(task: DeltaRows<'_>, scratch: &mut AttendScratch, out: Window<'_>);
             fn delta_chunks(task: DeltaRows<'_>, scratch: &mut AttendScratch, out: Window<'_>);
         }
     };

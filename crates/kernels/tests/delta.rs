@@ -58,7 +58,7 @@ impl Tokens {
     }
 
     fn run(&self, kernels: &Kernels, range: std::ops::Range<usize>, state: &mut [f32]) -> Vec<f32> {
-        self.with(range, state, |task, out| kernels.delta_rows(task, out))
+        self.with(range, state, |task, out| kernels.delta_rows(task, &mut AttendScratch::new(), out))
     }
 
     fn run_chunks(&self, kernels: &Kernels, state: &mut [f32]) -> Vec<f32> {
@@ -194,7 +194,7 @@ fn a_key_of_zeros_changes_nothing_but_the_decay() {
             beta: Rows::dense(&ones[..1], 1),
             state: &mut state,
         };
-        kernels.delta_rows(task, Window::dense(&mut out, 8));
+        kernels.delta_rows(task, &mut AttendScratch::new(), Window::dense(&mut out, 8));
         assert!(state.iter().all(|s| (s - 1.0).abs() < 1e-6), "{} {state:?}", kernels.isa());
         // q̂ = 1/√8 · 1/√8 each, eight of them, of a state of ones.
         assert!(out.iter().all(|o| (o - 1.0).abs() < 1e-5), "{} {out:?}", kernels.isa());

@@ -142,12 +142,10 @@ impl Cpu {
                 beta: Rows::dense(&betas, 1),
                 state,
             };
-            match self.precision {
-                Precision::Exact => self.kernels.delta_rows(task, window),
-                Precision::Default => {
-                    SCRATCH.with_borrow_mut(|scratch| self.kernels.delta_chunks(task, scratch, window));
-                }
-            }
+            SCRATCH.with_borrow_mut(|scratch| match self.precision {
+                Precision::Exact => self.kernels.delta_rows(task, scratch, window),
+                Precision::Default => self.kernels.delta_chunks(task, scratch, window),
+            });
         };
         self.pool.each_of(tasks, run);
     }
