@@ -1,7 +1,7 @@
 //! The gated delta net on the CPU: the convolution, then one task for each value head.
 //!
-//! At precision exact tokens go one by one, so that chunks of any size give the same bits; at the default many tokens go
-//! as matrix products, which differ from these by rounding.
+//! Tokens go one by one, so that chunks of any size give the same bits; at precision fast many tokens go as matrix products,
+//! which differ from these by rounding.
 
 use super::attend::SCRATCH;
 use super::{Cpu, Precision, SERIAL_VALUES, TASKS_PER_THREAD, values, vector};
@@ -143,8 +143,8 @@ impl Cpu {
                 state,
             };
             SCRATCH.with_borrow_mut(|scratch| match self.precision {
-                Precision::Exact => self.kernels.delta_rows(task, scratch, window),
-                Precision::Default => self.kernels.delta_chunks(task, scratch, window),
+                Precision::Fast => self.kernels.delta_chunks(task, scratch, window),
+                Precision::Exact | Precision::Default => self.kernels.delta_rows(task, scratch, window),
             });
         };
         self.pool.each_of(tasks, run);
