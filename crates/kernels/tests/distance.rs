@@ -110,7 +110,8 @@ fn a_row_of_a_matrix_has_the_bits_of_the_pair_alone() {
 
 #[test]
 fn the_ends_of_the_range_are_right() {
-    let cases: Vec<(&str, Metric, Vec<f32>, Vec<f32>, f32)> = vec![
+    type Pair = (&'static str, Metric, Vec<f32>, Vec<f32>, f32);
+    let cases: Vec<Pair> = vec![
         ("largest, cosine", Metric::Cosine, vec![f32::MAX; 40], vec![f32::MAX; 40], 1.0),
         ("largest, opposite", Metric::Cosine, vec![f32::MAX; 40], vec![-f32::MAX; 40], -1.0),
         ("smallest, cosine", Metric::Cosine, vec![1e-45; 40], vec![1e-45; 40], 1.0),

@@ -7,9 +7,12 @@ use std::thread::ThreadId;
 /// Values in a cache line: buffers start at one, where vector loads like it.
 const LINE: usize = 16;
 
-/// Buffers waiting for reuse, by length, with the thread that gave each back: the caches near it may hold it.
+/// Buffers waiting for reuse, by length.
 #[derive(Default, Debug)]
-pub(super) struct Buffers(Mutex<BTreeMap<usize, Vec<(ThreadId, Vec<f32>)>>>);
+pub(super) struct Buffers(Mutex<BTreeMap<usize, Shelf>>);
+
+/// Buffers of one length, with the thread that gave each back: the caches near it may hold it.
+type Shelf = Vec<(ThreadId, Vec<f32>)>;
 
 impl Buffers {
     /// A buffer for `len` values whose contents are arbitrary.
@@ -20,7 +23,7 @@ impl Buffers {
             let mut shelves = self.0.lock().expect("no panics under this lock");
             // At most twice the size asked for: a large buffer is not wasted on a small activation.
             let fitting = wanted..=wanted.saturating_mul(2);
-            let own = |shelf: &[(ThreadId, Vec<f32>)]| shelf.iter().rposition(|(thread, _)| *thread == current);
+            let own = |shelf: &Shelf| shelf.iter().rposition(|(thread, _)| *thread == current);
             let found = shelves.range_mut(fitting.clone()).find_map(|(_, shelf)| Some(shelf.swap_remove(own(shelf)?)));
             found.or_else(|| shelves.range_mut(fitting).find_map(|(_, shelf)| shelf.pop()))
         };
