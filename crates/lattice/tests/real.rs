@@ -27,7 +27,7 @@ fn the_default_model_answers() {
         return;
     }
     let output = Command::new(env!("CARGO_BIN_EXE_lattice"))
-        .args(["chat", "-p", "Why is the sky blue?", "--temperature", "0", "--max-tokens", "16"])
+        .args(["chat", "-p", "Why is the sky blue?", "--temperature", "0", "--max-tokens", "64"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
