@@ -390,7 +390,7 @@ impl Kernels {
     /// two or are bf16, and some 2⁻⁸ where they have one. A row's bits do not depend on the others.
     ///
     /// # Panics
-    /// If shapes differ, or the weights have more pieces than the rows.
+    /// If shapes differ, there are no inputs, or the weights have more pieces than the rows.
     #[expect(clippy::too_many_arguments, reason = "a product is of what these say")]
     pub fn matmul_tiles(
         &self,
@@ -405,7 +405,8 @@ impl Kernels {
         assert!(blocks.start <= blocks.end && blocks.end <= x.blocks(), "blocks {blocks:?} of {}", x.blocks());
         assert!(panels.start <= panels.end && panels.end <= w.panels(), "panels {panels:?} of {w:?}");
         assert_eq!(x.cols(), w.ins(), "columns of x and {w:?}");
-        assert!(x.pieces() >= w.pieces(), "{} pieces of rows by {w:?}", x.pieces());
+        assert!(w.ins() > 0, "no inputs in {w:?}");
+    assert!(x.pieces() >= w.pieces(), "{} pieces of rows by {w:?}", x.pieces());
         let shape = (x.rows_of(blocks.clone()).len(), w.columns(panels.clone()).len());
         assert_eq!((y.rows(), y.cols()), shape, "shape of y for panels {panels:?} of {w:?}");
         if let Some(bias) = epilogue.bias {

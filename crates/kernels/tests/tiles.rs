@@ -102,8 +102,9 @@ fn agree_with_plain_code_under_every_epilogue() {
                 let [got, plain] = [kernels, scalar()].map(|kernels| product(kernels, x, of_rows, &w, &epilogue));
                 let off = difference(&got, &plain);
                 let pieces = (of_rows, of_weights);
+                // Sums of many inputs in float32 lose more.
                 assert!(
-                    off < 1e-8 * (1000 + ins) as f64,
+                    off < (1.5e-8 * ins as f64).max(1e-5),
                     "{} {rows}x{ins}x{outs} in {pieces:?}: off by {off:e}",
                     kernels.isa()
                 );

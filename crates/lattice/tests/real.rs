@@ -26,11 +26,20 @@ fn the_default_model_answers() {
         eprintln!("skipped: LATTICE_OFFLINE is set, so smollm2-135m-instruct is not fetched");
         return;
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_lattice"))
-        .args(["chat", "-p", "Why is the sky blue?", "--temperature", "0", "--max-tokens", "64"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.to_lowercase().contains("light") && text.ends_with('\n') && !text.contains('<'), "{text:?}");
+    let answer = |precision| {
+        let output = Command::new(env!("CARGO_BIN_EXE_lattice"))
+            .args(["chat", "-p", "Why is the sky blue?", "--temperature", "0", "--max-tokens", "16"])
+            .args(["--precision", precision])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.ends_with('\n') && !text.contains('<'), "{text:?}");
+        text
+    };
+    let (exact, default) = (answer("exact"), answer("default"));
+    assert!(exact.to_lowercase().contains("light"), "{exact:?}");
+    // Rounding makes it another answer in the end, but it begins the same.
+    let same = exact.split(' ').zip(default.split(' ')).take_while(|(a, b)| a == b).count();
+    assert!(same >= 8, "{exact:?} and {default:?}");
 }

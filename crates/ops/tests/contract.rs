@@ -63,8 +63,9 @@ fn every_isa_agrees_with_scalar() {
                 let product = ["linear", "experts"].iter().any(|name| case.name.starts_with(name));
                 match precision {
                     _ if !product || isa != Isa::Amx || precision == Precision::Exact => 0.0,
-                    // A product of two products, where it is gated.
-                    Precision::Default => 3.2e-5,
+                    // Of two products that are multiplied, twice that.
+                    Precision::Default if case.name.starts_with("linear_glu") => 3.2e-5,
+                    Precision::Default => 1.6e-5,
                     // Of their parts, which may cancel.
                     _ => 5e-2,
                 }
