@@ -406,7 +406,7 @@ impl Kernels {
         assert!(panels.start <= panels.end && panels.end <= w.panels(), "panels {panels:?} of {w:?}");
         assert_eq!(x.cols(), w.ins(), "columns of x and {w:?}");
         assert!(w.ins() > 0, "no inputs in {w:?}");
-    assert!(x.pieces() >= w.pieces(), "{} pieces of rows by {w:?}", x.pieces());
+        assert!(x.pieces() >= w.pieces(), "{} pieces of rows by {w:?}", x.pieces());
         let shape = (x.rows_of(blocks.clone()).len(), w.columns(panels.clone()).len());
         assert_eq!((y.rows(), y.cols()), shape, "shape of y for panels {panels:?} of {w:?}");
         if let Some(bias) = epilogue.bias {
