@@ -39,10 +39,11 @@ const HELP: &str = "\
 Rates of matrix products: GFLOP/s, GB/s of weights as their format counts them, and the share of the time that the
 limits of this machine would allow.
 
-bench/kernels/run [--threads N] [--exact] [--memory MIB] [--json] [words]
+bench/kernels/run [--threads N] [--exact | --fast] [--memory MIB] [--json] [words]
 
   --threads N    threads of the executor and of the limits (1)
-  --exact        precision exact instead of the default, where few rows meet quantized weights in integers
+  --exact        precision exact instead of the default, where quantized weights are multiplied in integers
+  --fast         precision fast: on matrix units one bf16 piece of everything
   --memory MIB   copies of a matrix that take turns, together (128)
   --json         an object a line
   words          only the rows of the table that have all of them, each a whole column: avx2 Q4_K smollm2 64";
@@ -68,6 +69,7 @@ fn main() {
             "--threads" => options.threads = number(args.next(), "--threads").max(1),
             "--memory" => options.memory = number(args.next(), "--memory") << 20,
             "--exact" => options.precision = Precision::Exact,
+            "--fast" => options.precision = Precision::Fast,
             "--json" => options.json = true,
             "--bench" => {}
             word if word.starts_with('-') => panic!("{word} is unknown\n\n{HELP}"),
