@@ -168,7 +168,6 @@ impl<'a> Loader<'a> {
         for (part, name) in parts(weight.clone())?.iter().zip(keys) {
             linears.push(self.uploaded(name, part, biases.next().as_ref())?);
         }
-        weight.release();
         Ok(linears.try_into().expect("N keys make N layers"))
     }
 
@@ -187,9 +186,7 @@ impl<'a> Loader<'a> {
     pub fn parts(&self, name: &'static str, parts: usize, outputs: usize, inputs: usize) -> Result<Vec<Linear>> {
         let weight = self.tensor(&format!("{name}.weight"), &[parts * outputs, inputs])?;
         let part = |i: usize| self.uploaded(name, &weight.slice_rows(i * outputs..(i + 1) * outputs)?, None);
-        let linears = (0..parts).map(part).collect();
-        weight.release();
-        linears
+        (0..parts).map(part).collect()
     }
 
     /// The layers of every expert in `name.weight [experts, N · outputs, inputs]` (as whole tensors are called that are
@@ -212,7 +209,6 @@ impl<'a> Loader<'a> {
             }
             linears.push(parts.try_into().expect("N keys make N layers"));
         }
-        all.release();
         Ok(linears)
     }
 

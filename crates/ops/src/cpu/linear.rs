@@ -5,7 +5,7 @@ use crate::value::{Act, Linear};
 use crate::vocabulary::{Ops, OpsError};
 use kernels::{
     Activation, AttendScratch, Blocks, Epilogue, Interleaved, Kernels, Packed, Pool, QuantizedRows, Rows, Stored,
-    TileScratch, TileWeights, Tiled, TiledRows, Window,
+    TileScratch, TileWeights, Tiled, TiledRows, TilesMut, Window,
 };
 use std::cell::RefCell;
 use std::ops::Range;
@@ -24,6 +24,8 @@ const PANELS_TOGETHER: usize = 8;
 const OUTS_TOGETHER: usize = 16;
 /// Rows from which on integer products are cut into twice as many tasks.
 const LONG_TASKS: usize = 64;
+/// Bytes of a mapped tensor that are read before their pages are given back.
+const BYTES_TOGETHER: usize = 1 << 17;
 /// Precision fast multiplies up to so many rows with quantized weights in integers where more go to matrix units.
 const INTEGER_ROWS: usize = 16;
 /// Products with less arithmetic are not worth waking a thread for.
@@ -51,7 +53,7 @@ pub(super) enum Matrix {
 }
 
 impl Matrix {
-    /// Takes a tensor. Numbers keep their width in memory; what was repacked may give its mapped pages back.
+    /// Takes a tensor. Numbers keep their width in memory; what is repacked gives its mapped pages back.
     pub(super) fn new(
         kernels: &Kernels,
         precision: Precision,
@@ -70,7 +72,8 @@ impl Matrix {
             format if in_integers && kernels.interleaves(format) => {
                 let blocks = Blocks::new(format, tensor.bytes(), tensor.rows(), tensor.cols());
                 let mut interleaved = Interleaved::zeroed(kernels, format, tensor.rows(), tensor.cols());
-                pool.each_of(interleaved.panels_mut().collect(), |mut panel| panel.fill(&blocks));
+                let width = interleaved.panel_width();
+                repack(pool, tensor, width, interleaved.panels_mut().collect(), |mut panel| panel.fill(&blocks));
                 return Ok(Matrix::Interleaved(interleaved));
             }
             format if format.block() > 1 && kernels.supports(format).exact => {
@@ -101,11 +104,13 @@ impl Matrix {
         };
         let matrix = if let Some((of_rows, of_weights)) = pieces {
             let mut tiled = Tiled::zeroed(of_weights, rows, cols);
-            pool.each_of(tiled.panels_mut().collect(), |mut panel| panel.fill(&mut vec![0.0; cols], decode));
+            let fill = |mut panel: TilesMut<'_>| panel.fill(&mut vec![0.0; cols], decode);
+            repack(pool, tensor, Tiled::panel_width(), tiled.panels_mut().collect(), fill);
             Matrix::Tiled(tiled, of_rows)
         } else {
             let mut packed = Packed::zeroed(kernels, stored, rows, cols);
-            pool.each_of(packed.panels_mut().collect(), |mut panel| panel.fill(&mut vec![0.0; cols], decode));
+            let (width, panels) = (packed.panel_width(), packed.panels_mut().collect());
+            repack(pool, tensor, width, panels, |mut panel| panel.fill(&mut vec![0.0; cols], decode));
             Matrix::Packed(packed)
         };
         failed.into_inner().map_or(Ok(matrix), |error| Err(error.into()))
@@ -120,6 +125,22 @@ impl Matrix {
             Matrix::Interleaved(w) => (w.outs(), w.ins()),
         }
     }
+}
+
+/// Fills panels of `width` rows each from a tensor, whose mapped pages are given back on the way, so that a matrix is never in
+/// memory twice.
+fn repack<P: Send>(pool: &Pool, tensor: &Tensor, width: usize, panels: Vec<P>, fill: impl Fn(P) + Sync) {
+    let tall = (BYTES_TOGETHER / (width * tensor.row_bytes()).max(1)).max(1);
+    let mut panels = panels.into_iter();
+    let parts =
+        (0..tensor.rows()).step_by(tall * width).map(|row| (row, panels.by_ref().take(tall).collect::<Vec<_>>()));
+    pool.each_of(parts.collect(), |(row, panels)| {
+        panels.into_iter().for_each(&fill);
+        let rows = row..tensor.rows().min(row + tall * width);
+        if let Ok(part) = tensor.slice_rows(rows) {
+            part.release();
+        }
+    });
 }
 
 /// A product to compute: all but the rows that it is computed for.
