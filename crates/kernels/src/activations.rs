@@ -82,7 +82,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
 pub(crate) fn exp_below_one<S: Simd>(s: S, x: S::V) -> S::V {
     let least = s.splat(-87.3);
     let (n, p) = exp_parts(s, s.max(least, x));
-    s.select_lt(x, least, s.splat(0.0), s.mul(p, s.pow2(n)))
+    s.select_lt(x, least, s.splat(0.0), s.times_pow2(p, n))
 }
 
 /// 2ˣ for x ≤ 0; what would be no normal number is 0.
@@ -91,7 +91,7 @@ pub(crate) fn exp2_below_one<S: Simd>(s: S, x: S::V) -> S::V {
     let least = s.splat(-126.0);
     let z = s.max(least, x);
     let n = s.round(z);
-    s.select_lt(x, least, s.splat(0.0), s.mul(polynomial(s, s.sub(z, n), &EXP2), s.pow2(n)))
+    s.select_lt(x, least, s.splat(0.0), s.times_pow2(polynomial(s, s.sub(z, n), &EXP2), n))
 }
 
 /// `n` and `eʳ` of [`exp`].
@@ -115,8 +115,8 @@ fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
     let t = s.min(s.splat(12.9), s.abs(x));
     let z = s.mul(s.mul(t, t), s.splat(-0.5 * std::f32::consts::LOG2_E));
     let n = s.round(z);
-    let exp = s.mul(polynomial(s, s.sub(z, n), &EXP2), s.pow2(n));
-    let tail = s.div(s.mul(s.mul(t, polynomial(s, t, &TAIL_ABOVE)), exp), polynomial(s, t, &TAIL_BELOW));
+    let exp = s.times_pow2(polynomial(s, s.sub(z, n), &EXP2), n);
+    let tail = s.quotient(s.mul(s.mul(t, polynomial(s, t, &TAIL_ABOVE)), exp), polynomial(s, t, &TAIL_BELOW));
     s.sub(s.max(s.splat(0.0), x), tail)
 }
 

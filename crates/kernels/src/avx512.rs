@@ -83,6 +83,11 @@ impl Simd for Avx512 {
         fn sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
         fn mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
         fn div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        // One step of Newton's from 14 places: in a third of the time of a division.
+        fn quotient(a: __m512, b: __m512) -> __m512 = {
+            let r = _mm512_rcp14_ps(b);
+            _mm512_mul_ps(a, _mm512_fmadd_ps(_mm512_fnmadd_ps(b, r, _mm512_set1_ps(1.0)), r, r))
+        };
         fn fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
         fn fnma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
         fn min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
@@ -92,6 +97,7 @@ impl Simd for Avx512 {
             _mm512_cvtps_epi32(n),
             _mm512_set1_epi32(127),
         )));
+        fn times_pow2(a: __m512, n: __m512) -> __m512 = _mm512_scalef_ps(a, n);
         fn abs(a: __m512) -> __m512 = _mm512_abs_ps(a);
         fn copysign(a: __m512, b: __m512) -> __m512 = {
             let sign = _mm512_set1_ps(-0.0);

@@ -44,6 +44,11 @@ pub(crate) trait Simd: Copy {
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b` within two places of the last, for normal `b` whose inverse is normal: for where divisions would be what takes the time.
+    #[inline(always)]
+    fn quotient(self, a: Self::V, b: Self::V) -> Self::V {
+        self.div(a, b)
+    }
     /// `a · b + c`, rounded once.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// `c − a · b`, rounded once.
@@ -56,6 +61,11 @@ pub(crate) trait Simd: Copy {
     fn round(self, a: Self::V) -> Self::V;
     /// `2ⁿ` for integers −126 ≤ n ≤ 127.
     fn pow2(self, n: Self::V) -> Self::V;
+    /// `a · 2ⁿ` for integers −126 ≤ n ≤ 127.
+    #[inline(always)]
+    fn times_pow2(self, a: Self::V, n: Self::V) -> Self::V {
+        self.mul(a, self.pow2(n))
+    }
     fn abs(self, a: Self::V) -> Self::V;
     /// The magnitude of `a` with the sign of `b`.
     fn copysign(self, a: Self::V, b: Self::V) -> Self::V;
