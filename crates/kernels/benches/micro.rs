@@ -159,8 +159,17 @@ impl Bench {
                 let (qkv, mut out) = (numbers(length * stride), numbers(length * heads * dim));
                 let mut scratch = AttendScratch::new();
                 let part = |which: usize| Rows::new(&qkv[which * heads * dim..], length, dim, stride);
-                let task =
-                    Attend { q: part(0), k: part(1), v: part(2), past: 0, scale: 0.1, mask, softcap: None, bias: None };
+                let task = Attend {
+                    q: part(0),
+                    k: part(1),
+                    v: part(2),
+                    past: 0,
+                    scale: 0.1,
+                    mask,
+                    softcap: None,
+                    bias: None,
+                    pieces: None,
+                };
                 let pairs = if mask == Mask::Full { length * length } else { length * (length + 1) / 2 };
                 self.time(&format!("attend {length} x {dim}, {mask:?}"), 4 * pairs * dim, 0, || {
                     let out = Window::new(&mut out, length, dim, heads * dim);

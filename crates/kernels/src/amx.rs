@@ -15,6 +15,8 @@ use crate::{Epilogue, Rows, Window};
 
 /// Blocks of sums that wait in memory together: what leaves room for the rows in the L2.
 const SUMS: usize = 64;
+/// Steps of the next product after which sums get their epilogue.
+const LATER: usize = 2;
 
 /// Does this machine have tiles of bf16 and what rounds to it, and does its system let this process use them? Asks once.
 pub(crate) fn available() -> bool {
@@ -74,77 +76,121 @@ pub(crate) unsafe fn matmul(
     blocks: Range<usize>,
     w: TileWeights<'_>,
     panels: Range<usize>,
-    mut y: Window<'_>,
+    y: Window<'_>,
     epilogue: &Epilogue<'_>,
     scratch: &mut TileScratch,
 ) {
     // SAFETY: the features that make this function are those that `new` asks for.
     let s = unsafe { Avx512::new() };
-    let mut config = Config([0; 64]);
-    config.0[0] = 1;
-    for tile in 0..8 {
-        config.0[16 + 2 * tile] = 64;
-        config.0[48 + tile] = ROWS as u8;
+    // SAFETY: as the caller promises.
+    unsafe { configure() };
+    // SAFETY: tiles are configured, and this function has the features.
+    unsafe {
+        match epilogue.activation {
+            None => multiply(s, Identity, x, blocks, w, panels, y, epilogue, scratch),
+            Some(kind) => {
+                activations!(kind, function => multiply(s, function, x, blocks, w, panels, y, epilogue, scratch));
+            }
+        }
     }
-    // SAFETY: the machine has tiles and the configuration is a valid one.
-    unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+    // SAFETY: as the caller promises.
+    unsafe { release() };
+}
+
+/// The product with its epilogue, whose `function` is the activation.
+///
+/// Matrix units and vector units work at the same time: while one pair of rows meets a panel, the sums of the pair before get
+/// their epilogue.
+///
+/// # Safety
+/// Tiles are configured, and the machine has what [`matmul`] is made of.
+#[expect(clippy::too_many_arguments, reason = "a product is of what these say")]
+#[inline(always)]
+unsafe fn multiply(
+    s: Avx512,
+    function: impl Unary,
+    x: &TiledRows,
+    blocks: Range<usize>,
+    w: TileWeights<'_>,
+    panels: Range<usize>,
+    mut y: Window<'_>,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut TileScratch,
+) {
     let (first_row, first_out) = (x.rows_of(blocks.clone()).start, w.columns(panels.clone()).start);
     let pairs: Vec<_> = blocks.flat_map(|block| x.pairs(block).map(move |(pair, rows)| (block, pair, rows))).collect();
-    let multiply = products(x.pieces(), w.pieces());
+    let products = [false, true].map(|tall| Product::new(tall, x.pieces(), w.pieces()));
     let depths = x.depths();
     // Sums need not wait where there is one depth.
-    let abreast = if depths.len() == 1 { 1 } else { (SUMS / pairs.len().max(1)).max(1) };
+    let one_depth = depths.len() == 1;
+    let abreast = if one_depth { 1 } else { (SUMS / pairs.len().max(1)).max(1) };
+    let blocks_of_sums = if one_depth { 1 } else { abreast.min(panels.len()) * pairs.len() };
+    let (sums, unpacked) = scratch.take(blocks_of_sums, w.unpacked(x));
+    let mut waiting: Option<Waiting> = None;
     for some in panels.clone().step_by(abreast).map(|panel| panel..panels.end.min(panel + abreast)) {
-        let (sums, unpacked) = scratch.take(some.len() * pairs.len(), w.unpacked(x));
         for steps in depths.clone() {
-            for (panel, sums) in some.clone().zip(sums.chunks_exact_mut(pairs.len().max(1))) {
+            for (i, panel) in some.clone().enumerate() {
                 let weights = match w {
                     TileWeights::Tiled(w) => w.steps_of(panel, steps.clone()),
                     TileWeights::Blocks(w) => {
-                        // SAFETY: this function has those features.
+                        // SAFETY: the features are the caller's.
                         unsafe { crate::unpack::panel(&w, panel, steps.clone(), unpacked) };
                         &*unpacked
                     }
                 };
                 let outs = w.columns(panel..panel + 1);
-                let cols = outs.start - first_out..outs.end - first_out;
-                for ((block, pair, rows), sums) in pairs.iter().cloned().zip(sums) {
-                    let (ends, rows_of_y) = (steps.end == x.steps(), rows.start - first_row..rows.end - first_row);
-                    if ends {
-                        ask_for(y.tile(rows_of_y.clone(), cols.clone()));
-                    }
+                for (j, (block, pair, rows)) in pairs.iter().cloned().enumerate() {
+                    let at = if one_depth { 0 } else { i * pairs.len() + j };
                     let task = Task {
                         a: x.steps_of(block, pair, steps.clone()).as_ptr(),
                         b: weights.as_ptr(),
-                        c: sums.0.as_mut_ptr(),
+                        c: sums[at].0.as_mut_ptr(),
                         steps: steps.len(),
                         begin: steps.start == 0,
                         // The next panel, a part by each pair of rows.
                         next: weights.as_ptr().wrapping_add(weights.len() + pair * steps.len() * AHEAD / 2),
                     };
-                    // SAFETY: the tiles are configured, and the pair and the panel have their tiles of so many steps.
-                    unsafe { multiply[usize::from(rows.len() > ROWS)](task) };
-                    if ends {
-                        let (rows, cols) = (rows_of_y, cols.clone());
-                        let residual = epilogue.residual.map(|r| r.slice_rows(rows.clone()).slice_cols(cols.clone()));
-                        let mut bias = [0f32; PANEL];
-                        if let Some(all) = epilogue.bias {
-                            bias[..outs.len()].copy_from_slice(&all[outs.clone()]);
-                        }
-                        let y = y.tile(rows, cols);
-                        match epilogue.activation {
-                            None => finish(s, Identity, sums, &bias, residual, y),
-                            Some(kind) => {
-                                activations!(kind, function => finish(s, function, sums, &bias, residual, y));
+                    let product = products[usize::from(rows.len() > ROWS)];
+                    let done = waiting.take();
+                    // Not at once: sums take their time from tiles to memory.
+                    let first = if steps.len() > 2 * LATER { LATER } else { 0 };
+                    let share = done.as_ref().map_or(0, |done| done.rows.len().div_ceil(steps.len() - first));
+                    // SAFETY: the tiles are configured, and the pair and the panel have their tiles of so many steps. The sums
+                    // that wait may lie where these go, which is after the last step.
+                    unsafe {
+                        product.run(task, |step| {
+                            if let Some(done) = &done
+                                && step >= first
+                            {
+                                let row = (step - first) * share;
+                                finish(s, function, done, sums, row..row + share, epilogue, &mut y);
                             }
-                        }
+                        });
+                    }
+                    if steps.end == x.steps() {
+                        let rows = rows.start - first_row..rows.end - first_row;
+                        let cols = outs.start - first_out..outs.end - first_out;
+                        ask_for(y.tile(rows.clone(), cols.clone()));
+                        waiting = Some(Waiting { sums: at, rows, cols, outs: outs.clone() });
                     }
                 }
             }
         }
     }
-    // SAFETY: the machine has tiles.
-    unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    if let Some(done) = &waiting {
+        finish(s, function, done, sums, 0..done.rows.len(), epilogue, &mut y);
+    }
+}
+
+/// Sums that are whole but for the epilogue.
+struct Waiting {
+    /// Which block of sums.
+    sums: usize,
+    /// The rows and columns of the result.
+    rows: Range<usize>,
+    cols: Range<usize>,
+    /// The output features.
+    outs: Range<usize>,
 }
 
 /// Asks for memory that will be written.
@@ -160,29 +206,84 @@ fn ask_for(mut y: Window<'_>) {
     }
 }
 
-/// `y = residual + function(sums + bias)`.
+/// `y = residual + function(sums + bias)` for some of the rows that wait, as far as there are so many.
 #[inline(always)]
 fn finish(
     s: Avx512,
     function: impl Unary,
-    sums: &Sums,
-    bias: &[f32; PANEL],
-    residual: Option<Rows<'_>>,
-    mut y: Window<'_>,
+    done: &Waiting,
+    sums: &[Sums],
+    rows: Range<usize>,
+    epilogue: &Epilogue<'_>,
+    y: &mut Window<'_>,
 ) {
-    const HALF: usize = Avx512::LANES;
-    let bias = [s.load_part(bias, HALF), s.load_part(&bias[HALF..], HALF)];
-    for (row, sums) in (0..y.rows()).zip(sums.0.chunks_exact(PANEL)) {
-        let (y, residual) = (y.row_mut(row), residual.map(|residual| residual.row(row)));
-        for (half, bias) in bias.into_iter().enumerate() {
-            let (at, n) = (half * HALF, y.len().saturating_sub(half * HALF).min(HALF));
-            if n > 0 {
-                let v = function.apply(s, s.add(s.load_part(&sums[at..], HALF), bias));
-                let v = residual.map_or(v, |residual| s.add(v, s.load_part(&residual[at..], n)));
-                s.store_part(&mut y[at..], n, v);
+    let rows = rows.start.min(done.rows.len())..rows.end.min(done.rows.len());
+    let sums = sums[done.sums].0[rows.start * PANEL..rows.end * PANEL].chunks_exact(PANEL);
+    let cols = done.cols.clone();
+    let rows = done.rows.start + rows.start..done.rows.start + rows.end;
+    let residual = epilogue.residual.map(|residual| residual.slice_rows(rows.clone()).slice_cols(cols.clone()));
+    let bias = epilogue.bias.map(|bias| &bias[done.outs.clone()]);
+    let mut y = y.tile(rows, cols);
+    if y.cols() == PANEL {
+        let bias = bias.map_or([s.splat(0.0); 2], |bias| two(s, bias));
+        for (row, sums) in sums.enumerate() {
+            let [a, b] = two(s, sums);
+            let mut v = [function.apply(s, s.add(a, bias[0])), function.apply(s, s.add(b, bias[1]))];
+            if let Some(residual) = residual {
+                let [a, b] = two(s, residual.row(row));
+                v = [s.add(v[0], a), s.add(v[1], b)];
+            }
+            let y: &mut [f32; PANEL] = y.row_mut(row).try_into().expect("rows of a panel");
+            // SAFETY: `y` has 32 numbers.
+            unsafe {
+                s.store(y.as_mut_ptr(), v[0]);
+                s.store(y.as_mut_ptr().add(Avx512::LANES), v[1]);
             }
         }
+        return;
     }
+    for (row, sums) in sums.enumerate() {
+        let y = y.row_mut(row);
+        for at in (0..y.len()).step_by(Avx512::LANES) {
+            let n = (y.len() - at).min(Avx512::LANES);
+            let bias = bias.map_or(s.splat(0.0), |bias| s.load_part(&bias[at..], n));
+            let v = function.apply(s, s.add(s.load_part(&sums[at..], n), bias));
+            let v = residual.map_or(v, |residual| s.add(v, s.load_part(&residual.row(row)[at..], n)));
+            s.store_part(&mut y[at..], n, v);
+        }
+    }
+}
+
+/// 32 numbers.
+#[inline(always)]
+fn two(s: Avx512, x: &[f32]) -> [__m512; 2] {
+    let x: &[f32; PANEL] = x.try_into().expect("as many as a panel is wide");
+    // SAFETY: there are 32 numbers.
+    unsafe { [s.load(x.as_ptr()), s.load(x.as_ptr().add(Avx512::LANES))] }
+}
+
+/// Gives this thread its tile registers.
+///
+/// # Safety
+/// The machine has tiles.
+pub(crate) unsafe fn configure() {
+    let mut config = Config([0; 64]);
+    config.0[0] = 1;
+    for tile in 0..8 {
+        config.0[16 + 2 * tile] = 64;
+        config.0[48 + tile] = ROWS as u8;
+    }
+    // SAFETY: the machine has tiles and the configuration is a valid one.
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+}
+
+/// Takes them away, so that the system need not save them.
+///
+/// # Safety
+/// The machine has tiles.
+pub(crate) unsafe fn release() {
+    // SAFETY: the machine has tiles.
+    unsafe { asm!("tilerelease", options(nostack, nomem)) };
 }
 
 /// Up to [`PAIR`] rows as tiles `[step][half of the 32 rows][piece][16][32]`, padded with zeros.
@@ -227,7 +328,7 @@ pub(crate) fn round(a: __m512, b: __m512) -> __m512i {
 /// 16 numbers that were bf16.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn widen(numbers: __m256i) -> __m512 {
+pub(crate) fn widen(numbers: __m256i) -> __m512 {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(numbers)))
 }
 
@@ -235,62 +336,85 @@ fn widen(numbers: __m256i) -> __m512 {
 const AHEAD: usize = 512;
 
 /// `c = [c +] a · b` over some steps.
-struct Task {
+pub(crate) struct Task {
     /// A pair's tiles `[step][half of the 32 rows][piece]`.
-    a: *const u16,
+    pub(crate) a: *const u16,
     /// A panel's tiles `[step][piece][half of the 32 output features]`.
-    b: *const u16,
+    pub(crate) b: *const u16,
     /// [`Sums`].
-    c: *mut f32,
+    pub(crate) c: *mut f32,
     /// At least 1.
-    steps: usize,
+    pub(crate) steps: usize,
     /// From zero on, not from what is in `c`.
-    begin: bool,
+    pub(crate) begin: bool,
     /// What will be read soon; it need not be memory.
-    next: *const u16,
+    pub(crate) next: *const u16,
 }
 
-/// The functions for up to 16 rows and for 32, by the pieces of rows and of weights.
-fn products(rows: usize, weights: usize) -> [unsafe fn(Task); 2] {
-    match (rows, weights) {
-        (2, 2) => [by_16_of_2_and_2, by_32_of_2_and_2],
-        (2, 1) => [by_16_of_2_and_1, by_32_of_2_and_1],
-        (1, 1) => [by_16_of_1_and_1, by_32_of_1_and_1],
-        _ => unreachable!("{rows} pieces of rows by {weights} of weights"),
+/// A product of a pair of rows by a panel, in the registers that [`configure`] gives: nothing else here touches them, so that sums stay
+/// there from step to step.
+#[derive(Clone, Copy)]
+pub(crate) struct Product {
+    load: unsafe fn(*const f32),
+    /// Multiplies a step of rows by one of weights; the last is what will be read soon.
+    step: unsafe fn(*const u16, *const u16, *const u16),
+    store: unsafe fn(*mut f32),
+    /// Numbers in a step of rows and in one of weights.
+    rows: usize,
+    weights: usize,
+}
+
+impl Product {
+    /// For up to 16 rows, or for up to 32 where they are `tall`, of so many pieces.
+    pub(crate) fn new(tall: bool, rows: usize, weights: usize) -> Product {
+        let step = match (tall, rows, weights) {
+            (false, 2, 2) => by_16_of_2_and_2,
+            (false, 2, 1) => by_16_of_2_and_1,
+            (false, 1, 1) => by_16_of_1_and_1,
+            (true, 2, 2) => by_32_of_2_and_2,
+            (true, 2, 1) => by_32_of_2_and_1,
+            (true, 1, 1) => by_32_of_1_and_1,
+            _ => unreachable!("{rows} pieces of rows by {weights} of weights"),
+        };
+        let (load, store) =
+            if tall { (load_32 as unsafe fn(_), store_32 as unsafe fn(_)) } else { (load_16 as _, store_16 as _) };
+        Product { load, step, store, rows: 2 * rows * TILE, weights: 2 * weights * TILE }
+    }
+
+    /// Computes the product; behind each step, while matrix units work on it, comes `meanwhile`.
+    ///
+    /// # Safety
+    /// The tiles are configured, and the task's memory is as it says.
+    #[inline(always)]
+    pub(crate) unsafe fn run(self, task: Task, mut meanwhile: impl FnMut(usize)) {
+        // SAFETY: the caller's.
+        unsafe {
+            match task.begin {
+                true => zero(),
+                false => (self.load)(task.c),
+            }
+            for step in 0..task.steps {
+                let (a, b) = (task.a.add(step * self.rows), task.b.add(step * self.weights));
+                (self.step)(a, b, task.next.wrapping_byte_add(step * AHEAD));
+                meanwhile(step);
+            }
+            (self.store)(task.c);
+        }
     }
 }
 
-/// A function that multiplies a pair's steps by a panel's. `$load` and `$store` move the sums; `$step` is what a step does, whose
-/// tiles are `$a` and `$b` bytes.
-macro_rules! product {
-    ($name:ident, $load:expr, $store:expr, $a:literal, $b:literal, [$($step:expr),*]) => {
+/// An unsafe function of one piece of assembly on tiles.
+macro_rules! tiles {
+    ($name:ident($($arg:ident: $type:ty),*), $code:expr $(, $register:ident = $value:expr)*) => {
         /// # Safety
-        /// The tiles are configured, and the task's memory is as it says.
-        unsafe fn $name(task: Task) {
-            // SAFETY: as the caller promises; what is read and written is inside a, b and c.
+        /// The tiles are configured, and memory is as [`Task`] says.
+        unsafe fn $name($($arg: $type),*) {
+            // SAFETY: the caller's.
             unsafe {
                 asm!(
-                    "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3",
-                    "test {begin:e}, {begin:e}",
-                    "jne 2f",
-                    $load,
-                    "2:",
-                    $($step,)*
-                    concat!("add {a}, ", $a),
-                    concat!("add {b}, ", $b),
-                    "add {next}, {ahead}",
-                    "dec {n}",
-                    "jnz 2b",
-                    $store,
-                    a = inout(reg) task.a => _,
-                    b = inout(reg) task.b => _,
-                    c = in(reg) task.c,
-                    n = inout(reg) task.steps => _,
-                    begin = in(reg) u32::from(task.begin),
-                    next = inout(reg) task.next => _,
-                    s = in(reg) 64usize,
-                    t = in(reg) PANEL * size_of::<f32>(),
-                    ahead = const AHEAD,
+                    $code,
+                    $($arg = in(reg) $arg,)*
+                    $($register = in(reg) $value,)*
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack),
@@ -299,6 +423,26 @@ macro_rules! product {
         }
     };
 }
+
+tiles!(zero(), "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3");
+tiles!(load_16(c: *const f32), "tileloadd tmm0, [{c} + {t}*1]\ntileloadd tmm1, [{c} + {t}*1 + 64]", t = 4 * PANEL);
+tiles!(store_16(c: *mut f32), "tilestored [{c} + {t}*1], tmm0\ntilestored [{c} + {t}*1 + 64], tmm1", t = 4 * PANEL);
+tiles!(
+    load_32(c: *const f32),
+    "tileloadd tmm0, [{c} + {t}*1]
+    tileloadd tmm1, [{c} + {t}*1 + 64]
+    tileloadd tmm2, [{c} + {t}*1 + 2048]
+    tileloadd tmm3, [{c} + {t}*1 + 2112]",
+    t = 4 * PANEL
+);
+tiles!(
+    store_32(c: *mut f32),
+    "tilestored [{c} + {t}*1], tmm0
+    tilestored [{c} + {t}*1 + 64], tmm1
+    tilestored [{c} + {t}*1 + 2048], tmm2
+    tilestored [{c} + {t}*1 + 2112], tmm3",
+    t = 4 * PANEL
+);
 
 /// Asks for 1 KiB from `$from` on.
 macro_rules! prefetch {
@@ -313,44 +457,29 @@ macro_rules! prefetch {
     };
 }
 
-/// [`product!`] for 32 rows, whose steps ask for the next step's rows, among the products, and for the next panel.
+/// A step for 32 rows, which asks for the next panel. Rows and second pieces of weights are read by `tileloaddt1`, whose hint keeps
+/// them from pushing a panel's first pieces out of the L1.
 macro_rules! by_32 {
-    ($name:ident, $a:literal, $b:literal, [$($step:expr),*]) => {
-        product! {
-            $name,
+    ($name:ident, [$($step:expr),*]) => {
+        tiles!(
+            $name(a: *const u16, b: *const u16, next: *const u16),
             concat!(
-                "tileloadd tmm0, [{c} + {t}*1]\n",
-                "tileloadd tmm1, [{c} + {t}*1 + 64]\n",
-                "tileloadd tmm2, [{c} + {t}*1 + 2048]\n",
-                "tileloadd tmm3, [{c} + {t}*1 + 2112]",
-            ),
-            concat!(
-                "tilestored [{c} + {t}*1], tmm0\n",
-                "tilestored [{c} + {t}*1 + 64], tmm1\n",
-                "tilestored [{c} + {t}*1 + 2048], tmm2\n",
-                "tilestored [{c} + {t}*1 + 2112], tmm3",
-            ),
-            $a,
-            $b,
-            [
-                $($step,)*
+                $($step, "\n",)*
                 ".irp line, 0, 64, 128, 192, 256, 320, 384, 448\nprefetcht1 [{next} + \\line]\n.endr"
-            ]
-        }
+            ),
+            s = 64usize
+        );
     };
 }
 
-/// [`product!`] for up to 16 rows: too few to hide that weights come from far, so that these are asked for two steps ahead.
+/// A step for up to 16 rows: too few to hide that weights come from far, so that these are asked for two steps ahead.
 macro_rules! by_16 {
-    ($name:ident, $a:literal, $b:literal, [$($step:expr),*]) => {
-        product! {
-            $name,
-            "tileloadd tmm0, [{c} + {t}*1]\ntileloadd tmm1, [{c} + {t}*1 + 64]",
-            "tilestored [{c} + {t}*1], tmm0\ntilestored [{c} + {t}*1 + 64], tmm1",
-            $a,
-            $b,
-            [$($step),*]
-        }
+    ($name:ident, [$($step:expr),*]) => {
+        tiles!(
+            $name(a: *const u16, b: *const u16, next: *const u16),
+            concat!($($step, "\n",)* "# {next}"),
+            s = 64usize
+        );
     };
 }
 
@@ -378,67 +507,60 @@ macro_rules! multiply {
 
 // mid · hi, hi · hi, hi · mid: the order is the same for 16 rows, so that a row's bits are.
 by_32! {
-    by_32_of_2_and_2, "4096", "4096",
+    by_32_of_2_and_2,
     [
-        "tileloadd tmm4, [{a} + {s}*1 + 1024]",
+        "tileloaddt1 tmm4, [{a} + {s}*1 + 1024]",
         "tileloadd tmm6, [{b} + {s}*1]",
         multiply!(4 by 6),
         "tileloadd tmm7, [{b} + {s}*1 + 1024]",
         multiply!(4 by 7),
-        prefetch!("{a} + 4096"),
-        "tileloadd tmm5, [{a} + {s}*1 + 3072]",
+        "tileloaddt1 tmm5, [{a} + {s}*1 + 3072]",
         multiply!(5),
-        prefetch!("{a} + 5120"),
-        "tileloadd tmm4, [{a} + {s}*1]",
+        "tileloaddt1 tmm4, [{a} + {s}*1]",
         multiply!(4),
-        prefetch!("{a} + 6144"),
-        "tileloadd tmm5, [{a} + {s}*1 + 2048]",
+        "tileloaddt1 tmm5, [{a} + {s}*1 + 2048]",
         multiply!(5),
-        prefetch!("{a} + 7168"),
-        "tileloadd tmm6, [{b} + {s}*1 + 2048]",
+        "tileloaddt1 tmm6, [{b} + {s}*1 + 2048]",
         multiply!(4 by 6),
-        "tileloadd tmm7, [{b} + {s}*1 + 3072]",
+        "tileloaddt1 tmm7, [{b} + {s}*1 + 3072]",
         multiply!(4 by 7),
         multiply!(5)
     ]
 }
 
 by_32! {
-    by_32_of_2_and_1, "4096", "2048",
+    by_32_of_2_and_1,
     [
-        "tileloadd tmm4, [{a} + {s}*1 + 1024]",
+        "tileloaddt1 tmm4, [{a} + {s}*1 + 1024]",
         "tileloadd tmm6, [{b} + {s}*1]",
         multiply!(4 by 6),
         "tileloadd tmm7, [{b} + {s}*1 + 1024]",
         multiply!(4 by 7),
-        prefetch!("{a} + 4096"),
-        "tileloadd tmm5, [{a} + {s}*1 + 3072]",
+        "tileloaddt1 tmm5, [{a} + {s}*1 + 3072]",
         multiply!(5),
-        prefetch!("{a} + 5120"),
-        "tileloadd tmm4, [{a} + {s}*1]",
+        "tileloaddt1 tmm4, [{a} + {s}*1]",
         multiply!(4),
-        prefetch!("{a} + 6144"),
-        "tileloadd tmm5, [{a} + {s}*1 + 2048]",
+        "tileloaddt1 tmm5, [{a} + {s}*1 + 2048]",
         multiply!(5),
         prefetch!("{a} + 7168")
     ]
 }
 
 by_32! {
-    by_32_of_1_and_1, "2048", "2048",
+    by_32_of_1_and_1,
     [
-        "tileloadd tmm4, [{a} + {s}*1]",
+        "tileloaddt1 tmm4, [{a} + {s}*1]",
         "tileloadd tmm6, [{b} + {s}*1]",
         multiply!(4 by 6),
         "tileloadd tmm7, [{b} + {s}*1 + 1024]",
         multiply!(4 by 7),
-        "tileloadd tmm5, [{a} + {s}*1 + 1024]",
+        "tileloaddt1 tmm5, [{a} + {s}*1 + 1024]",
         multiply!(5)
     ]
 }
 
 by_16! {
-    by_16_of_2_and_2, "4096", "4096",
+    by_16_of_2_and_2,
     [
         prefetch!("{b} + 8192"),
         prefetch!("{b} + 9216"),
@@ -455,7 +577,7 @@ by_16! {
 }
 
 by_16! {
-    by_16_of_2_and_1, "4096", "2048",
+    by_16_of_2_and_1,
     [
         prefetch!("{b} + 8192"),
         prefetch!("{b} + 9216"),
@@ -468,7 +590,7 @@ by_16! {
 }
 
 by_16! {
-    by_16_of_1_and_1, "2048", "2048",
+    by_16_of_1_and_1,
     [
         prefetch!("{b} + 8192"),
         prefetch!("{b} + 9216"),

@@ -107,13 +107,13 @@ pub(crate) fn powers<S: Simd>(s: S, scores: &mut [f32], origin: f32) -> f32 {
 }
 
 /// The keys of the block that the query sees, counted from the block's start.
-fn visible(task: &Attend<'_>, query: usize, block: &Range<usize>) -> Range<usize> {
+pub(crate) fn visible(task: &Attend<'_>, query: usize, block: &Range<usize>) -> Range<usize> {
     let visible = task.mask.visible(task.past + query, block.end);
-    visible.start.max(block.start) - block.start..visible.end - block.start
+    visible.start.saturating_sub(block.start)..visible.end.saturating_sub(block.start)
 }
 
 /// The queries that see a key of the block: a range, as both ends of what a query sees grow with its position.
-fn queries_that_meet(task: &Attend<'_>, block: &Range<usize>) -> Range<usize> {
+pub(crate) fn queries_that_meet(task: &Attend<'_>, block: &Range<usize>) -> Range<usize> {
     let meets = |query: usize| {
         let visible = task.mask.visible(task.past + query, task.k.rows());
         visible.start < block.end && block.start < visible.end
@@ -190,7 +190,7 @@ fn score<S: Simd>(s: S, q: Rows<'_>, k: &[f32], scores: &mut [f32], width: usize
 
 /// Caps and biases the scores of a query with the keys from `key` on, and makes them powers of two.
 #[inline(always)]
-fn adjust<S: Simd>(s: S, task: &Attend<'_>, query: usize, key: usize, scores: &mut [f32]) {
+pub(crate) fn adjust<S: Simd>(s: S, task: &Attend<'_>, query: usize, key: usize, scores: &mut [f32]) {
     if let Some(cap) = task.softcap {
         scale(s, scores, 1.0 / cap);
         crate::rows::activation(s, Activation::Tanh, scores);

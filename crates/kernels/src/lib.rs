@@ -11,6 +11,8 @@ mod activations;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attend;
+#[cfg(target_arch = "x86_64")]
+mod attend_amx;
 mod attend_paged;
 mod attend_tiles;
 #[cfg(target_arch = "x86_64")]

@@ -182,9 +182,16 @@ impl Kernels {
     /// The numbers of keys that a query's mask hides do not matter to it, as long as they are finite.
     ///
     /// # Panics
-    /// If shapes differ, or the additive bias does not cover all pairs of query and key.
+    /// If shapes differ, the additive bias does not cover all pairs of query and key, or there are other than 1 or 2 pieces.
     pub fn attend(&self, task: &Attend<'_>, scratch: &mut AttendScratch, out: Window<'_>) {
         task.check(&out);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(pieces) = task.pieces
+            && self.has_tiles()
+        {
+            // SAFETY: this table is handed out where the machine has the instructions; shapes were checked.
+            return unsafe { crate::attend_amx::attend(task, pieces, scratch, out) };
+        }
         // SAFETY: tables are handed out where the machine has the instructions; shapes were checked.
         unsafe { (self.pointers.attend)(task, scratch, out) }
     }

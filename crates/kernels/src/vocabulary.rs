@@ -125,6 +125,8 @@ pub struct Attend<'a> {
     pub softcap: Option<f32>,
     /// The relative position bias.
     pub bias: Option<RelativeBias<'a>>,
+    /// bf16 pieces, 1 or 2, in which to multiply on matrix units where there are any; without, and elsewhere, it is in f32.
+    pub pieces: Option<usize>,
 }
 
 impl Attend<'_> {
@@ -171,5 +173,13 @@ impl AttendScratch {
             self.numbers.resize(len, 0.0);
         }
         &mut self.numbers[..len]
+    }
+
+    /// `len` numbers of any value, from a cache line on.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn lines(&mut self, len: usize) -> &mut [f32] {
+        let numbers = self.take(len + 16);
+        let start = numbers.as_ptr().align_offset(64);
+        &mut numbers[start..][..len]
     }
 }

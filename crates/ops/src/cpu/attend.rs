@@ -1,6 +1,6 @@
 //! Attention on the CPU: one task for each sequence and head.
 
-use super::{Cpu, values, vector};
+use super::{Cpu, Precision, values, vector};
 use crate::value::{Act, Span};
 use crate::vocabulary::Attention;
 use kernels::{Attend, AttendScratch, RelativeBias, Rows, Window};
@@ -26,6 +26,11 @@ impl Cpu {
             Rows::dense(values(x), x.cols()).slice_rows(span.range()).slice_cols(head * head_dim..(head + 1) * head_dim)
         };
         let bias = attention.bias.as_ref().map(|b| vector(b).chunks_exact(b.len / heads).collect::<Vec<_>>());
+        let pieces = match self.precision {
+            Precision::Exact => None,
+            Precision::Default => Some(2),
+            Precision::Fast => Some(1),
+        };
         self.act(q.rows(), q.cols(), |out| {
             let tasks = by_span_and_head(Window::dense(out, q.cols()), spans, head_dim);
             let run = |(index, head, window): (usize, usize, Window<'_>)| {
@@ -40,6 +45,7 @@ impl Cpu {
                     mask: attention.mask,
                     softcap: attention.softcap,
                     bias: bias.as_ref().map(|b| RelativeBias { values: b[head], offset: b[head].len() / 2 }),
+                    pieces,
                 };
                 SCRATCH.with_borrow_mut(|scratch| self.kernels.attend(&task, scratch, window));
             };
