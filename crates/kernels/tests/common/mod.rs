@@ -22,6 +22,12 @@ pub fn scalar() -> &'static Kernels {
     Kernels::for_isa(Isa::Scalar).unwrap()
 }
 
+/// Which part of its table a long test takes: all of it, but every `few`th case under an emulator (`scripts/test-aarch64`),
+/// which is some 30 times slower.
+pub fn step(few: usize) -> usize {
+    if std::env::var_os("QEMU_CPU").is_some() { few } else { 1 }
+}
+
 /// `len` numbers in −1..1.
 pub fn random(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
