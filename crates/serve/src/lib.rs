@@ -33,3 +33,5 @@ pub use endpoints::markdown;
 pub use error::ServeError;
 pub use options::{Defaults, ModelSpec, Options, TlsFiles};
 pub use server::Server;
+#[cfg(fuzzing)]
+pub use tools::claim::any_text_in_pieces_is_read_as_the_whole;

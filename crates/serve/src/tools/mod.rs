@@ -1,6 +1,8 @@
 //! Tools: what a request declares, how a model is told of it, and in which form it writes its calls.
 
 mod blocks;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod claim;
 mod held;
 mod json;
 mod prompt;

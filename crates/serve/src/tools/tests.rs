@@ -1,44 +1,8 @@
 //! Calls in the words of each family, whole and in pieces, and texts that only look like calls.
 
+use super::claim::{any_text_in_pieces_is_read_as_the_whole, read, toolbox};
 use super::*;
 use proptest::prelude::*;
-
-fn toolbox(parallel: bool) -> Toolbox {
-    let tool = |name: &str, parameters: Value| Tool {
-        name: name.into(),
-        description: None,
-        parameters: parameters.as_object().unwrap().clone(),
-        strict: false,
-    };
-    let weather = json!({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}});
-    let tools = vec![tool("get_weather", weather), tool("now", json!({"type": "object", "properties": {}}))];
-    Toolbox { tools: tools.into(), forced: None, parallel, strict: None }
-}
-
-/// Text, calls as `name(arguments)`, and whether the reader says that there were any.
-fn read<'a>(
-    format: Format,
-    toolbox: &Toolbox,
-    pieces: impl IntoIterator<Item = &'a str>,
-) -> (String, Vec<String>, bool) {
-    let mut reader = toolbox.reader(format);
-    let mut parts = Vec::new();
-    pieces.into_iter().for_each(|piece| reader.push(piece, &mut parts));
-    reader.finish(&mut parts);
-    let (mut text, mut calls) = (String::new(), Vec::new());
-    for part in parts {
-        match part {
-            Part::Text(more) => text += &more,
-            Part::Reasoning(_) => unreachable!("readers see answers only"),
-            Part::Call { index, id, name } => {
-                assert!(index == calls.len() && id.starts_with("call_"));
-                calls.push(name);
-            }
-            Part::Arguments { index, text } => calls[index] += &format!("({text})"),
-        }
-    }
-    (text, calls, reader.called())
-}
 
 const HERMES: &str = "Let me see.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\", \"days\": 2}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
 const QWEN: &str = "Hm.\n<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>";
@@ -103,21 +67,20 @@ fn a_forced_call_is_given_as_it_is_written() {
     let forced = Toolbox { forced: Some(vec![0, 1]), ..toolbox(true) };
     let right = r#"{"city": "}{\"} ", "days": {}}"#;
     let whole = format!("{{\"name\": \"get_weather\", \"arguments\": {right}\n }}\n");
-    let joined = |calls: &[String]| calls.first().map(|call| call.replace(")(", ""));
     for end in 0..=whole.len() {
         let cut = &whole[..end];
         let (text, calls, called) = read(Format::Hermes, &forced, [cut]);
         let pieces = read(Format::Hermes, &forced, (0..end).map(|i| &cut[i..=i]));
-        assert_eq!((&pieces.0, joined(&pieces.1), pieces.2), (&text, joined(&calls), called), "{cut}");
+        assert_eq!((&pieces.0, &pieces.1, pieces.2), (&text, &calls, called), "{cut}");
         assert_eq!((text.as_str(), called), ("", cut.contains("weather\"")), "{cut}");
-        let Some(call) = joined(&calls) else { continue };
+        let Some(call) = calls.first() else { continue };
         let arguments = call.strip_prefix("get_weather").unwrap();
         let arguments = arguments.strip_prefix('(').map_or("", |rest| rest.strip_suffix(')').unwrap());
         assert!(right.starts_with(arguments.trim_end()), "{cut}: {arguments}");
         assert!(arguments == right || !cut.contains("\n }"), "{cut}: {arguments}");
     }
     let (_, calls, _) = read(Format::Hermes, &forced, [r#"{"name":"now","arguments":{}}"#]);
-    assert_eq!(joined(&calls).as_deref(), Some("now({})"));
+    assert_eq!(calls, ["now({})"]);
 }
 
 #[test]
@@ -177,12 +140,29 @@ proptest! {
         let pieces: Vec<&str> = at.windows(2).map(|w| &text[w[0]..w[1]]).collect();
         prop_assert_eq!(read(format, &toolbox(true), pieces), read(format, &toolbox(true), [text.as_str()]));
     }
+}
+
+/// Scraps of calls in every form, whole calls among them, and any characters.
+fn scraps() -> impl Strategy<Value = String> {
+    let scrap = prop_oneof![
+        8 => prop::sample::select(vec![
+            "<tool_call>", "</tool_call>", "<|tool_call>", "<tool_call|>", "<start_function_call>", "<end_function_call>",
+            "<function=", "</function>", "<parameter=", "</parameter>", "call:", "<|\"|>", "<escape>", "get_weather", "now",
+            "city", "days", "{\"name\": \"now\"", ", \"arguments\": ", ", \"parameters\": ", "\"city\": ", "{}", "true", "12",
+        ]).prop_map(str::to_owned),
+        8 => "[<>{}\\[\\]:;,\"/|=a \n]{1,3}",
+        1 => prop::sample::select(vec![HERMES, QWEN, GEMMA, FUNCTION_GEMMA, LLAMA]).prop_map(str::to_owned),
+        1 => any::<char>().prop_map(String::from),
+    ];
+    prop::collection::vec(scrap, 0..24).prop_map(|scraps| scraps.concat())
+}
+
+proptest! {
+    // A case takes microseconds.
+    #![proptest_config(ProptestConfig { cases: 32 * ProptestConfig::default().cases, ..ProptestConfig::default() })]
 
     #[test]
-    fn garbage_is_never_a_panic(text in "(<tool_call>|</tool_call>|<function=|<parameter=|[>{}\\[\\]:,\"a\n]|call:|<\\|\"\\|>){0,24}") {
-        for format in [Format::Hermes, Format::QwenXml, Format::Gemma, Format::FunctionGemma, Format::Llama] {
-            read(format, &toolbox(true), [text.as_str()]);
-        }
-        let _ = (json::hermes(&text, &[]), tagged::qwen(&text, &[]), tagged::gemma(&text, &[]));
+    fn garbage_in_any_pieces_is_read_as_the_whole_and_never_a_panic(text in scraps(), cuts in any::<u64>()) {
+        any_text_in_pieces_is_read_as_the_whole(&text, cuts);
     }
 }
