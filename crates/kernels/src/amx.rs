@@ -126,6 +126,8 @@ unsafe fn multiply(
     let abreast = if one_depth { 1 } else { (SUMS / pairs.len().max(1)).max(1) };
     let blocks_of_sums = if one_depth { 1 } else { abreast.min(panels.len()) * pairs.len() };
     let (sums, unpacked) = scratch.take(blocks_of_sums, w.unpacked(x));
+    // Where tiles go to and what waits may be the same block, one after the other.
+    let sums = sums.as_mut_ptr();
     let mut waiting: Option<Waiting> = None;
     for some in panels.clone().step_by(abreast).map(|panel| panel..panels.end.min(panel + abreast)) {
         for steps in depths.clone() {
@@ -144,7 +146,7 @@ unsafe fn multiply(
                     let task = Task {
                         a: x.steps_of(block, pair, steps.clone()).as_ptr(),
                         b: weights.as_ptr(),
-                        c: sums[at].0.as_mut_ptr(),
+                        c: sums.wrapping_add(at).cast(),
                         steps: steps.len(),
                         begin: steps.start == 0,
                         // The next panel, a part by each pair of rows.
@@ -155,15 +157,15 @@ unsafe fn multiply(
                     // Not at once: sums take their time from tiles to memory.
                     let first = if steps.len() > 2 * LATER { LATER } else { 0 };
                     let share = done.as_ref().map_or(0, |done| done.rows.len().div_ceil(steps.len() - first));
-                    // SAFETY: the tiles are configured, and the pair and the panel have their tiles of so many steps. The sums
-                    // that wait may lie where these go, which is after the last step.
+                    // SAFETY: the tiles are configured, and the pair and the panel have their tiles of so many steps. There are
+                    // that many blocks of sums; the one that waits is written again only after the last step.
                     unsafe {
                         product.run(task, |step| {
                             if let Some(done) = &done
                                 && step >= first
                             {
                                 let row = (step - first) * share;
-                                finish(s, function, done, sums, row..row + share, epilogue, &mut y);
+                                finish(s, function, done, &*done.sums, row..row + share, epilogue, &mut y);
                             }
                         });
                     }
@@ -171,21 +173,23 @@ unsafe fn multiply(
                         let rows = rows.start - first_row..rows.end - first_row;
                         let cols = outs.start - first_out..outs.end - first_out;
                         ask_for(y.tile(rows.clone(), cols.clone()));
-                        waiting = Some(Waiting { sums: at, rows, cols, outs: outs.clone() });
+                        waiting = Some(Waiting { sums: sums.wrapping_add(at), rows, cols, outs: outs.clone() });
                     }
                 }
             }
         }
     }
     if let Some(done) = &waiting {
+        // SAFETY: a block of sums that nobody writes any more.
+        let sums = unsafe { &*done.sums };
         finish(s, function, done, sums, 0..done.rows.len(), epilogue, &mut y);
     }
 }
 
 /// Sums that are whole but for the epilogue.
 struct Waiting {
-    /// Which block of sums.
-    sums: usize,
+    /// One of the blocks of sums that the call works in.
+    sums: *const Sums,
     /// The rows and columns of the result.
     rows: Range<usize>,
     cols: Range<usize>,
@@ -212,13 +216,13 @@ fn finish(
     s: Avx512,
     function: impl Unary,
     done: &Waiting,
-    sums: &[Sums],
+    sums: &Sums,
     rows: Range<usize>,
     epilogue: &Epilogue<'_>,
     y: &mut Window<'_>,
 ) {
     let rows = rows.start.min(done.rows.len())..rows.end.min(done.rows.len());
-    let sums = sums[done.sums].0[rows.start * PANEL..rows.end * PANEL].chunks_exact(PANEL);
+    let sums = sums.0[rows.start * PANEL..rows.end * PANEL].chunks_exact(PANEL);
     let cols = done.cols.clone();
     let rows = done.rows.start + rows.start..done.rows.start + rows.end;
     let residual = epilogue.residual.map(|residual| residual.slice_rows(rows.clone()).slice_cols(cols.clone()));

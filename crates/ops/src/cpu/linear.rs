@@ -141,6 +141,8 @@ fn repack<P: Send>(pool: &Pool, tensor: &Tensor, width: usize, panels: Vec<P>, f
             part.release();
         }
     });
+    // What came back with its neighbours.
+    tensor.release();
 }
 
 /// A product to compute: all but the rows that it is computed for.
