@@ -11,6 +11,7 @@ const FORMATS: [Format; 5] = [Format::Hermes, Format::QwenXml, Format::Llama, Fo
 ///
 /// # Panics
 /// If the two are not the same, if text is lost where there is no call, or if the arguments of a call are no JSON object.
+#[cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "public for the fuzz target alone"))]
 pub fn any_text_in_pieces_is_read_as_the_whole(text: &str, cuts: u64) {
     let pieces = pieces(text, cuts);
     for (format, parallel) in FORMATS.into_iter().flat_map(|format| [(format, true), (format, false)]) {
