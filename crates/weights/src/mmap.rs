@@ -16,6 +16,10 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Mapping(Option<Mmap>); // an empty file has no mapping
 
+/// Bytes of a mapping that come and go together.
+#[cfg(unix)]
+const TOGETHER: usize = 64 << 10;
+
 impl Mapping {
     /// Maps a regular file.
     pub(crate) fn open(path: &Path) -> Result<Mapping> {
@@ -47,10 +51,12 @@ impl Mapping {
             && range.end <= map.len()
             && !range.is_empty()
         {
+            // A page that is touched brings its neighbours along (Linux: 16 pages in an aligned window of 64 KiB).
+            let start = range.start / TOGETHER * TOGETHER;
+            let end = range.end.next_multiple_of(TOGETHER).min(map.len());
             // SAFETY: the mapping is a read-only view of a file and has no pages of its own: a dropped page is read
             // again from the file, with the same bytes. Pages shared with a neighbour at the edges are no exception.
-            let advised =
-                unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
+            let advised = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             let _ = advised; // advice: nothing is lost if it is not taken
         }
         #[cfg(not(unix))]
