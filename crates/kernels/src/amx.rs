@@ -312,9 +312,7 @@ pub(crate) unsafe fn split(x: Rows<'_>, steps: Range<usize>, pieces: usize, to: 
                 let hi = round(a, b);
                 _mm512_storeu_si512(tile[..DEPTH].as_mut_ptr().cast(), hi);
                 if pieces == 2 {
-                    let a = _mm512_sub_ps(a, widen(_mm512_castsi512_si256(hi)));
-                    let b = _mm512_sub_ps(b, widen(_mm512_extracti64x4_epi64::<1>(hi)));
-                    _mm512_storeu_si512(tile[TILE..][..DEPTH].as_mut_ptr().cast(), round(a, b));
+                    _mm512_storeu_si512(tile[TILE..][..DEPTH].as_mut_ptr().cast(), rest(a, b, hi));
                 }
             }
         }
@@ -329,10 +327,18 @@ pub(crate) fn round(a: __m512, b: __m512) -> __m512i {
     unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(b, a)) }
 }
 
+/// What 32 numbers are above their first pieces, rounded to pieces.
+#[target_feature(enable = "avx512f,avx512bf16")]
+#[inline]
+pub(crate) fn rest(a: __m512, b: __m512, hi: __m512i) -> __m512i {
+    let a = _mm512_sub_ps(a, widen(_mm512_castsi512_si256(hi)));
+    round(a, _mm512_sub_ps(b, widen(_mm512_extracti64x4_epi64::<1>(hi))))
+}
+
 /// 16 numbers that were bf16.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(crate) fn widen(numbers: __m256i) -> __m512 {
+fn widen(numbers: __m256i) -> __m512 {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(numbers)))
 }
 

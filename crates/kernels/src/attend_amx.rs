@@ -6,11 +6,12 @@ use std::arch::x86_64::*;
 use std::f32::consts::LOG2_E;
 
 use crate::activations::exp2_below_one;
-use crate::amx::{Product, Task, configure, release, round, split, widen};
+use crate::amx::{Product, Task, configure, release, rest, round, split};
 use crate::attend::{adjust, queries_that_meet, visible};
 use crate::avx512::Avx512;
 use crate::simd::Simd;
 use crate::tiles::{DEPTH, PAIR, PANEL, ROWS, TILE};
+use crate::unpack::transpose;
 use crate::{Attend, AttendScratch, Rows, Window};
 
 /// Keys in a block.
@@ -232,14 +233,6 @@ fn store_pieces(a: __m512, b: __m512, pieces: usize, to: &mut [u16]) {
     }
 }
 
-/// What 32 numbers are above their first pieces, rounded to pieces.
-#[target_feature(enable = "avx512f,avx512bf16")]
-#[inline]
-fn rest(a: __m512, b: __m512, hi: __m512i) -> __m512i {
-    let a = _mm512_sub_ps(a, widen(_mm512_castsi512_si256(hi)));
-    round(a, _mm512_sub_ps(b, widen(_mm512_extracti64x4_epi64::<1>(hi))))
-}
-
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn store(to: &mut [u16], v: __m512i) {
@@ -338,38 +331,4 @@ fn pack_values(v: Rows<'_>, pieces: usize, to: &mut [u16]) {
 fn two(s: Avx512, x: &[f32]) -> [__m512; 2] {
     let n = x.len().min(DEPTH);
     [s.load_part(x, n.min(16)), s.load_part(&x[n.min(16)..], n - n.min(16))]
-}
-
-/// 16 rows of 16 pairs as 16 columns.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
-    let zero = [_mm512_setzero_si512(); 16];
-    let (mut pairs, mut fours, mut eights, mut columns) = (zero, zero, zero, zero);
-    for i in (0..16).step_by(2) {
-        pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-        pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-    }
-    // Of rows i to i + 3, `fours[i + c]` has columns c, 4 + c, 8 + c and 12 + c.
-    for i in (0..16).step_by(4) {
-        for c in [0, 2] {
-            let (a, b) = (pairs[i + c / 2], pairs[i + 2 + c / 2]);
-            fours[i + c] = _mm512_unpacklo_epi64(a, b);
-            fours[i + c + 1] = _mm512_unpackhi_epi64(a, b);
-        }
-    }
-    // Of rows i to i + 7, `eights[i + c]` has columns c and 8 + c for c < 8.
-    for i in [0, 8] {
-        for c in 0..4 {
-            let (a, b) = (fours[i + c], fours[i + 4 + c]);
-            eights[i + c] = _mm512_shuffle_i32x4::<0x88>(a, b);
-            eights[i + 4 + c] = _mm512_shuffle_i32x4::<0xdd>(a, b);
-        }
-    }
-    for c in 0..8 {
-        let (a, b) = (eights[c], eights[8 + c]);
-        columns[c] = _mm512_shuffle_i32x4::<0x88>(a, b);
-        columns[8 + c] = _mm512_shuffle_i32x4::<0xdd>(a, b);
-    }
-    columns
 }

@@ -58,7 +58,7 @@ pub(crate) unsafe fn panel(w: &Blocks<'_>, panel: usize, steps: Range<usize>, to
 /// `result[j]` has number j of every row, 32 bits each.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
+pub(crate) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     // Pairs of rows, then fours, within each quarter of a vector; then the quarters themselves.
     let mut twos = rows;
     for i in 0..8 {

@@ -131,6 +131,7 @@ pub struct Attend<'a> {
 
 impl Attend<'_> {
     pub(crate) fn check(&self, out: &Window<'_>) {
+        assert!(matches!(self.pieces, None | Some(1 | 2)), "{:?} pieces", self.pieces);
         assert_eq!(self.q.cols(), self.k.cols(), "head dimension of queries and keys");
         assert_eq!(self.k.rows(), self.v.rows(), "keys and values");
         assert_eq!((out.rows(), out.cols()), (self.q.rows(), self.v.cols()), "shape of the result");
