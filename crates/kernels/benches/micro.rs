@@ -10,8 +10,8 @@ use std::hint::black_box;
 use clock::best;
 
 use lattice_kernels::{
-    Activation, Attend, AttendScratch, Blocks, Epilogue, Isa, Kernels, Mask, Packed, Pool, RopeLayout, Rows, Stored,
-    TileScratch, TileWeights, Tiled, TiledRows, Window,
+    Activation, Attend, AttendScratch, Blocks, Epilogue, Interleaved, Isa, Kernels, Mask, Packed, Pool, QuantizedRows,
+    RopeLayout, Rows, Stored, TileScratch, TileWeights, Tiled, TiledRows, Window,
 };
 
 use weights::Format;
@@ -38,6 +38,7 @@ impl Bench {
     fn run(&self) {
         self.matmuls();
         self.tiles();
+        self.integers();
         self.attention();
         self.rows();
     }
@@ -81,6 +82,33 @@ impl Bench {
                     TileWeights::Blocks(Blocks::new(format, &bytes, outs, ins)),
                     &pool,
                 );
+            }
+        }
+    }
+
+    /// Products in integers of rows that are rounded already; the share is of f32's peak.
+    fn integers(&self) {
+        for format in [Format::Q8_0, Format::Q4_0, Format::Q4_1, Format::Q4_K, Format::Q6_K] {
+            for (ins, outs) in [(384, 1536), (1536, 384), (640, 2048), (4096, 4096)] {
+                for rows in [1, 4, 16, 64, 512] {
+                    let name = format!("integers of {format}, {rows} x {ins} x {outs}");
+                    let bytes = format.row_bytes(ins).map(|bytes| vec![1; bytes * outs]);
+                    let Some(bytes) = bytes.filter(|_| self.kernels.interleaves(format) && name.contains(&self.filter))
+                    else {
+                        continue;
+                    };
+                    let w = Interleaved::new(self.kernels, &Blocks::new(format, &bytes, outs, ins));
+                    let (x, mut y) = (numbers(rows * ins), numbers(rows * outs));
+                    let (mut quantized, mut scratch) = (QuantizedRows::new(), AttendScratch::new());
+                    let to = quantized.shaped(rows, ins);
+                    self.kernels.quantize_rows(Rows::dense(&x[..rows * ins], ins), to);
+                    let moved = bytes.len() + rows * (ins + 4 * outs);
+                    self.time(&name, 2 * rows * ins * outs, moved, || {
+                        let y = Window::dense(&mut y[..rows * outs], outs);
+                        let epilogue = Epilogue::default();
+                        self.kernels.dot_interleaved(&quantized, &w, 0..w.panels(), y, &epilogue, &mut scratch);
+                    });
+                }
             }
         }
     }

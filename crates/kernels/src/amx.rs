@@ -18,18 +18,20 @@ const SUMS: usize = 64;
 /// Steps of the next product after which sums get their epilogue.
 const LATER: usize = 2;
 
-/// Does this machine have tiles of bf16 and what rounds to it, and does its system let this process use them? Asks once.
+/// Does this machine have tiles of bf16 and of bytes and the vectors that go with them, and does its system let this process use
+/// them? Asks once.
 pub(crate) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
         const OSXSAVE: u32 = 1 << 27;
-        const BF16_AND_TILES: u32 = 1 << 22 | 1 << 24;
+        const BF16_TILES_INT8: u32 = 1 << 22 | 1 << 24 | 1 << 25;
         const TILE_STATES: u32 = 1 << 17 | 1 << 18;
         __cpuid(0).eax >= 7
-            && __cpuid_count(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES
+            && __cpuid_count(7, 0).edx & BF16_TILES_INT8 == BF16_TILES_INT8
             && __cpuid(1).ecx & OSXSAVE != 0
             && enabled_states() & TILE_STATES == TILE_STATES
             && is_x86_feature_detected!("avx512bf16")
+            && is_x86_feature_detected!("avx512vnni")
             && permitted()
     })
 }
@@ -62,9 +64,21 @@ fn permitted() -> bool {
     false
 }
 
-/// The shape of the tile registers: eight of 16 rows of 64 bytes (Intel SDM, volume 1, 18.2).
+/// The shapes of the tile registers (Intel SDM, volume 1, 18.2).
 #[repr(C, align(64))]
 struct Config([u8; 64]);
+
+/// That of one: up to 16 rows of up to 64 bytes, or nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) rows: u8,
+    pub(crate) bytes: u8,
+}
+
+impl Shape {
+    /// The largest.
+    pub(crate) const FULL: Shape = Shape { rows: 16, bytes: 64 };
+}
 
 /// As [`Kernels::matmul_tiles`](crate::Kernels::matmul_tiles), which checks the shapes.
 ///
@@ -83,7 +97,7 @@ pub(crate) unsafe fn matmul(
     // SAFETY: the features that make this function are those that `new` asks for.
     let s = unsafe { Avx512::new() };
     // SAFETY: as the caller promises.
-    unsafe { configure() };
+    unsafe { configure(&[Shape::FULL; 8]) };
     // SAFETY: tiles are configured, and this function has the features.
     unsafe {
         match epilogue.activation {
@@ -269,13 +283,13 @@ fn two(s: Avx512, x: &[f32]) -> [__m512; 2] {
 /// Gives this thread its tile registers.
 ///
 /// # Safety
-/// The machine has tiles.
-pub(crate) unsafe fn configure() {
+/// The machine has tiles of these shapes.
+pub(crate) unsafe fn configure(shapes: &[Shape; 8]) {
     let mut config = Config([0; 64]);
     config.0[0] = 1;
-    for tile in 0..8 {
-        config.0[16 + 2 * tile] = 64;
-        config.0[48 + tile] = ROWS as u8;
+    for (tile, shape) in shapes.iter().enumerate() {
+        config.0[16 + 2 * tile] = shape.bytes;
+        config.0[48 + tile] = shape.rows;
     }
     // SAFETY: the machine has tiles and the configuration is a valid one.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };

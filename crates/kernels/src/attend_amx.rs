@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use std::f32::consts::LOG2_E;
 
 use crate::activations::exp2_below_one;
-use crate::amx::{Product, Task, configure, release, rest, round, split};
+use crate::amx::{Product, Shape, Task, configure, release, rest, round, split};
 use crate::attend::{adjust, queries_that_meet, visible};
 use crate::avx512::Avx512;
 use crate::simd::Simd;
@@ -56,7 +56,7 @@ pub(crate) unsafe fn attend(task: &Attend<'_>, pieces: usize, scratch: &mut Atte
     let factor = if plain { task.scale * LOG2_E } else { task.scale };
     let products = [false, true].map(|tall| Product::new(tall, pieces, pieces));
     // SAFETY: the machine has tiles.
-    unsafe { configure() };
+    unsafe { configure(&[Shape::FULL; 8]) };
     for start in (0..keys).step_by(KEYS) {
         let block = start..keys.min(start + KEYS);
         let met = queries_that_meet(task, &block);
@@ -96,14 +96,20 @@ pub(crate) unsafe fn attend(task: &Attend<'_>, pieces: usize, scratch: &mut Atte
                     },
                 }
             }
-            for query in rows.clone() {
-                let visible = visible(task, query, &block);
-                for panel in panels.clone() {
+            // Both ends of what a row sees grow with it: what the first and the last see, all do.
+            let of_all = visible(task, rows.end - 1, &block).start..visible(task, rows.start, &block).end;
+            for panel in panels.clone() {
+                let keys = panel * PANEL..(panel + 1) * PANEL;
+                if plain && of_all.start <= keys.start && keys.end <= of_all.end {
+                    continue;
+                }
+                for query in rows.clone() {
+                    let visible = visible(task, query, &block);
                     let scores = &mut scores[panel * SUMS + (query - rows.start) * PANEL..][..PANEL];
-                    let place = |key: usize| key.clamp(panel * PANEL, (panel + 1) * PANEL) - panel * PANEL;
+                    let place = |key: usize| key.clamp(keys.start, keys.end) - keys.start;
                     let (first, end) = (place(visible.start), place(visible.end).max(place(visible.start)));
                     if !plain && first < end {
-                        adjust(s, task, query, block.start + panel * PANEL + first, &mut scores[first..end]);
+                        adjust(s, task, query, block.start + keys.start + first, &mut scores[first..end]);
                     }
                     scores[..first].fill(f32::NEG_INFINITY);
                     scores[end..].fill(f32::NEG_INFINITY);
@@ -156,12 +162,12 @@ pub(crate) unsafe fn attend(task: &Attend<'_>, pieces: usize, scratch: &mut Atte
             row.fill(0.0);
             continue;
         }
-        let total = s.splat(total);
+        let inverse = s.splat(1.0 / total);
         let sums = sums[query / PAIR * value_panels * SUMS..].chunks_exact(SUMS);
         for (out, sums) in row.chunks_mut(PANEL).zip(sums) {
             let sums = &sums[query % PAIR * PANEL..][..out.len()];
             for (out, sums) in out.chunks_mut(Avx512::LANES).zip(sums.chunks(Avx512::LANES)) {
-                s.store_part(out, out.len(), s.div(s.load_part(sums, sums.len()), total));
+                s.store_part(out, out.len(), s.mul(s.load_part(sums, sums.len()), inverse));
             }
         }
     }

@@ -2,30 +2,27 @@
 
 use std::arch::x86_64::*;
 
-use crate::quant::vnni::dot_interleaved;
+use crate::quant::{amx, vnni};
 use crate::simd::{Simd, operations};
 use crate::table::{Pointers, table_for, wrappers};
 use crate::{Isa, Kernels};
 
 table_for!(Avx512, "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c");
 
-const WITH_VNNI: Kernels = Kernels { lanes: 16, pointers: Pointers { dot_interleaved, ..TABLE.pointers }, ..TABLE };
-
 /// The table of this machine, which may have VNNI.
 pub(crate) fn kernels() -> &'static Kernels {
-    static VNNI: Kernels = WITH_VNNI;
-    if has_vnni() { &VNNI } else { &KERNELS }
+    static VNNI: Kernels = with(Isa::Avx512, Pointers { dot_interleaved: vnni::dot_interleaved, ..TABLE.pointers });
+    if is_x86_feature_detected!("avx512vnni") { &VNNI } else { &KERNELS }
 }
 
-/// The table of this machine, which has AMX tiles too; what they do is in [`Kernels::matmul_tiles`].
+/// The table of this machine, which has AMX tiles and VNNI too; what else tiles do is in [`Kernels::matmul_tiles`].
 pub(crate) fn kernels_with_tiles() -> &'static Kernels {
-    static PLAIN: Kernels = Kernels { isa: Isa::Amx, ..TABLE };
-    static VNNI: Kernels = Kernels { isa: Isa::Amx, ..WITH_VNNI };
-    if has_vnni() { &VNNI } else { &PLAIN }
+    static AMX: Kernels = with(Isa::Amx, Pointers { dot_interleaved: amx::dot_interleaved, ..TABLE.pointers });
+    &AMX
 }
 
-fn has_vnni() -> bool {
-    is_x86_feature_detected!("avx512vnni")
+const fn with(isa: Isa, pointers: Pointers) -> Kernels {
+    Kernels { isa, lanes: 16, pointers, ..TABLE }
 }
 
 /// Proof of AVX-512 F, BW, VL and DQ.

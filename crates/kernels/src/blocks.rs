@@ -1,10 +1,16 @@
 //! How are weights multiplied that stay in the blocks of their file, and what do activations look like that meet them
 //! in integers? [`Blocks`] and [`QuantizedRows`].
 
+use std::ops::Range;
+
 use weights::Format;
+
+use crate::matmul::even_part;
 
 /// Values of an activation that share a scale.
 pub(crate) const GROUP: usize = 32;
+/// Rows that [`QuantizedRows`] lie in tiles of.
+pub(crate) const ROWS: usize = 16;
 
 /// The weights `[outs, ins]` of a linear layer in a format's own bytes, row by row, as they lie in a file.
 #[derive(Clone, Copy)]
@@ -70,19 +76,17 @@ pub struct Support {
 pub(crate) const DOT_FORMATS: &[Format] =
     &[Format::Q8_0, Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q4_K, Format::Q5_K, Format::Q6_K];
 
-/// Activations `[rows, cols]` as 8-bit integers with a scale for each 32 values. Its memory is reused from call to call.
+/// Activations `[rows, cols]` as 8-bit integers with a scale for each 32 values: `[rows / 16][cols / 32][row of the 16][…]`, or, if
+/// there are fewer rows than 16, `[cols / 32][row][…]`. Its memory is reused from call to call.
 #[derive(Debug, Default)]
 pub struct QuantizedRows {
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-    /// `[rows, cols]`: −127..=127, but −128 where the scale is NaN.
+    rows: usize,
+    cols: usize,
+    /// `[32]`: −127..=127, but −128 where the scale is NaN.
     pub(crate) codes: Vec<i8>,
-    /// `[rows, cols / 32, 2]`: the scale, and the scale times the sum of the codes.
+    /// `[2]`: the scale, and the scale times the sum of the codes.
     pub(crate) scales: Vec<f32>,
-    /// `[rows, cols / 16]`: the sums of codes.
-    pub(crate) sums: Vec<i16>,
-    /// `[rows, cols / 32, 4]`: minus the sums of the codes at 0, 1, 4, 5, 8, 9, … and at the other places of a group, then of
-    /// its first half.
+    /// `[4]`: minus the sums of the codes at 0, 1, 4, 5, 8, 9, … and at the other places, then of those in the first half.
     pub(crate) pairs: Vec<i16>,
 }
 
@@ -95,17 +99,18 @@ impl QuantizedRows {
     /// Room for `rows` rows of `cols` values, to be filled by [`Kernels::quantize_rows`](crate::Kernels::quantize_rows).
     ///
     /// # Panics
-    /// If a row is no whole number of groups of 32.
+    /// If a row is no whole number of groups of 32, or the address space is too small.
     pub fn shaped(&mut self, rows: usize, cols: usize) -> QuantizedMut<'_> {
         assert!(cols.is_multiple_of(GROUP), "{cols} values are no whole groups of {GROUP}");
-        let groups = rows * cols / GROUP;
+        // Whole tiles.
+        let padded = rows.next_multiple_of(height(rows).max(1));
+        let codes = padded.checked_mul(cols).expect("rows larger than the address space");
         (self.rows, self.cols) = (rows, cols);
-        self.codes.resize(groups * GROUP, 0);
-        self.scales.resize(groups * 2, 0.0);
-        self.sums.resize(groups * 2, 0);
-        self.pairs.resize(groups * 4, 0);
-        let Self { codes, scales, sums, pairs, .. } = self;
-        QuantizedMut { rows, cols, codes, scales, sums, pairs }
+        self.codes.resize(codes, 0);
+        self.scales.resize(codes / GROUP * 2, 0.0);
+        self.pairs.resize(codes / GROUP * 4, 0);
+        let Self { codes, scales, pairs, .. } = self;
+        QuantizedMut { rows, cols, height: height(rows), codes, scales, pairs }
     }
 
     /// Number of rows.
@@ -118,12 +123,46 @@ impl QuantizedRows {
         self.cols
     }
 
+    /// Rows that lie together, of which threads fill whole numbers.
+    pub const fn tile_rows() -> usize {
+        ROWS
+    }
+
     /// Value `col` of row `row`, as the integer says.
     pub fn value(&self, row: usize, col: usize) -> f32 {
         assert!(row < self.rows && col < self.cols, "value ({row}, {col}) of [{}, {}]", self.rows, self.cols);
-        let scale = self.scales[(row * self.cols + col) / GROUP * 2];
-        scale * f32::from(self.codes[row * self.cols + col])
+        let at = self.place(row, col / GROUP);
+        self.scales[at * 2] * f32::from(self.codes[at * GROUP + col % GROUP])
     }
+
+    /// Rows from a group of a row to the next.
+    #[inline(always)]
+    pub(crate) fn height(&self) -> usize {
+        height(self.rows)
+    }
+
+    /// How many groups lie before group `group` of row `row`.
+    #[inline(always)]
+    pub(crate) fn place(&self, row: usize, group: usize) -> usize {
+        place(self.height(), self.cols / GROUP, row, group)
+    }
+}
+
+/// Rows of a tile where there are so many in all.
+#[inline(always)]
+fn height(rows: usize) -> usize {
+    rows.min(ROWS)
+}
+
+#[inline(always)]
+fn place(height: usize, groups: usize, row: usize, group: usize) -> usize {
+    row / ROWS * ROWS * groups + group * height + row % ROWS
+}
+
+/// The first of the parts that some rows are cut into evenly, of `most` at most, which lie in one tile.
+#[inline(always)]
+pub(crate) fn part_of_tile(rows: Range<usize>, most: usize) -> usize {
+    even_part(rows.end.min((rows.start / ROWS + 1) * ROWS) - rows.start, most)
 }
 
 /// Some rows of [`QuantizedRows`], to be filled.
@@ -131,9 +170,9 @@ impl QuantizedRows {
 pub struct QuantizedMut<'a> {
     rows: usize,
     cols: usize,
+    height: usize,
     codes: &'a mut [i8],
     scales: &'a mut [f32],
-    sums: &'a mut [i16],
     pairs: &'a mut [i16],
 }
 
@@ -151,25 +190,30 @@ impl<'a> QuantizedMut<'a> {
     /// The first `rows` rows, and the others.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer, or they are neither all nor whole [tiles](QuantizedRows::tile_rows).
     pub fn split_rows(self, rows: usize) -> (Self, Self) {
         assert!(rows <= self.rows, "the first {rows} of {} rows", self.rows);
-        let (cols, groups) = (self.cols, rows * self.cols / GROUP);
+        if rows == self.rows {
+            return (self, Self::default());
+        }
+        assert!(rows.is_multiple_of(ROWS), "{rows} rows are no whole tiles of {ROWS}");
+        let (cols, height, groups) = (self.cols, self.height, rows * self.cols / GROUP);
         let (codes, scales) = (self.codes.split_at_mut(groups * GROUP), self.scales.split_at_mut(groups * 2));
-        let (sums, pairs) = (self.sums.split_at_mut(groups * 2), self.pairs.split_at_mut(groups * 4));
+        let pairs = self.pairs.split_at_mut(groups * 4);
         (
-            Self { rows, cols, codes: codes.0, scales: scales.0, sums: sums.0, pairs: pairs.0 },
-            Self { rows: self.rows - rows, cols, codes: codes.1, scales: scales.1, sums: sums.1, pairs: pairs.1 },
+            Self { rows, cols, height, codes: codes.0, scales: scales.0, pairs: pairs.0 },
+            Self { rows: self.rows - rows, cols, height, codes: codes.1, scales: scales.1, pairs: pairs.1 },
         )
     }
 
-    /// Fills group `i` of all rows' with `codes` whose scale is `scale`.
+    /// Fills group `group` of row `row` with `codes` whose scale is `scale`. The sums are, for each half, those of codes 0, 1, 4, 5,
+    /// … and of the others.
     #[inline(always)]
-    pub(crate) fn put(&mut self, i: usize, scale: f32, codes: [i8; GROUP], sums: [[i16; 2]; 2]) {
+    pub(crate) fn put(&mut self, row: usize, group: usize, scale: f32, codes: [i8; GROUP], sums: [[i16; 2]; 2]) {
         let [[a, b], [c, d]] = sums;
-        self.codes[i * GROUP..][..GROUP].copy_from_slice(&codes);
-        self.scales[i * 2..][..2].copy_from_slice(&[scale, scale * f32::from(a + b + c + d)]);
-        self.sums[i * 2..][..2].copy_from_slice(&[a + b, c + d]);
-        self.pairs[i * 4..][..4].copy_from_slice(&[-a - c, -b - d, -a, -b]);
+        let at = place(self.height, self.cols / GROUP, row, group);
+        self.codes[at * GROUP..][..GROUP].copy_from_slice(&codes);
+        self.scales[at * 2..][..2].copy_from_slice(&[scale, scale * f32::from(a + b + c + d)]);
+        self.pairs[at * 4..][..4].copy_from_slice(&[-a - c, -b - d, -a, -b]);
     }
 }

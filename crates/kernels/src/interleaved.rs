@@ -32,10 +32,11 @@ impl Interleaved {
     /// Weights that are all zero, to be filled panel by panel through [`Interleaved::panels_mut`].
     ///
     /// # Panics
-    /// If [`Kernels::interleaves`] says no, or rows are no whole number of the format's blocks.
+    /// If [`Kernels::interleaves`] says no, or rows are no whole number of the format's blocks or have none.
     pub fn zeroed(kernels: &Kernels, format: Format, outs: usize, ins: usize) -> Self {
         assert!(kernels.interleaves(format), "{} does not interleave {format}", kernels.isa());
-        assert!(format.row_bytes(ins).is_some(), "a row of {ins} is no whole number of {format}'s blocks");
+        let whole = ins > 0 && format.row_bytes(ins).is_some();
+        assert!(whole, "a row of {ins} is no whole number of {format}'s blocks");
         let (scheme, lanes) = (Scheme::of(format).expect("a format that is interleaved"), kernels.lanes);
         let bytes = (ins / GROUP / scheme.groups()).checked_mul(scheme.block_bytes(lanes));
         let bytes = bytes.and_then(|n| n.checked_mul(outs.div_ceil(lanes))).and_then(|n| n.checked_add(LINE));

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use crate::blocks::GROUP;
+use crate::blocks::{GROUP, part_of_tile};
 use crate::matmul::{Begin, Finish, Tile, even_part, panels_at_once, tile};
 use crate::quant::{Job, MOST_ABREAST, Quant};
 use crate::scalar_decoder::scale_of;
@@ -135,7 +135,6 @@ fn finish<S: Quant>(s: S, y: Window<'_>, epilogue: &Epilogue<'_>) {
 
 #[inline(always)]
 pub(crate) fn quantize_rows<S: Quant>(s: S, x: Rows<'_>, mut to: QuantizedMut<'_>) {
-    let groups = x.cols() / GROUP;
     for i in 0..x.rows() {
         for (g, group) in x.row(i).as_chunks::<GROUP>().0.iter().enumerate() {
             let (mut most, mut stain) = (s.splat(0.0), s.splat(0.0));
@@ -147,7 +146,7 @@ pub(crate) fn quantize_rows<S: Quant>(s: S, x: Rows<'_>, mut to: QuantizedMut<'_
             }
             let (scale, inverse) = scale_of(s.largest(most));
             let (codes, sums) = s.round_group(group, inverse);
-            to.put(i * groups + g, scale + s.sum(stain), codes, sums);
+            to.put(i, g, scale + s.sum(stain), codes, sums);
         }
     }
 }
@@ -164,7 +163,7 @@ pub(crate) fn dot_blocks<S: Quant>(
 ) {
     let mut first = 0;
     while first < x.rows() {
-        let rows = even_part(x.rows() - first, MOST_ABREAST);
+        let rows = part_of_tile(first..x.rows(), MOST_ABREAST);
         s.dot_rows(x, first..first + rows, w, outs.clone(), |row, out, sum| {
             y.row_mut(row)[out - outs.start] = sum + epilogue.bias.map_or(0.0, |bias| bias[out]);
         });

@@ -1,6 +1,8 @@
 //! What does an instruction set bring beyond [`Simd`] for numbers of few bits? Plain code unless it knows better.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -120,16 +122,16 @@ fn dot_row(x: &QuantizedRows, first: usize, w: &Blocks<'_>, out: usize, sums: &m
     for (b, bytes) in w.row(out).chunks_exact(bytes).enumerate() {
         decode(w.format(), bytes, decoded);
         for (i, sum) in sums.iter_mut().enumerate() {
-            let at = (first + i) * w.ins() + b * block;
             for (g, weights) in decoded.chunks_exact(GROUP).enumerate() {
-                let codes = &x.codes[at + g * GROUP..][..GROUP];
+                let at = x.place(first + i, b * block / GROUP + g);
+                let codes = &x.codes[at * GROUP..][..GROUP];
                 let mut lanes = [0f32; 8];
                 for (weights, codes) in weights.chunks_exact(8).zip(codes.chunks_exact(8)) {
                     for (lane, (&weight, &code)) in lanes.iter_mut().zip(weights.iter().zip(codes)) {
                         *lane += weight * f32::from(code);
                     }
                 }
-                *sum += x.scales[(at / GROUP + g) * 2] * lanes.iter().sum::<f32>();
+                *sum += x.scales[at * 2] * lanes.iter().sum::<f32>();
             }
         }
     }

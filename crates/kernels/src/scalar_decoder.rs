@@ -178,7 +178,6 @@ fn product(
 pub(crate) fn quantize_rows(x: Rows<'_>, mut to: QuantizedMut<'_>) {
     for i in 0..x.rows() {
         for (g, group) in x.row(i).chunks_exact(GROUP).enumerate() {
-            let at = i * x.cols() / GROUP + g;
             let most = group.iter().fold(0f32, |most, x| most.max(x.abs()));
             // NaN where a number is no finite one.
             let stain: f32 = group.iter().map(|x| x * 0.0).sum();
@@ -187,7 +186,7 @@ pub(crate) fn quantize_rows(x: Rows<'_>, mut to: QuantizedMut<'_>) {
             for (code, x) in codes.iter_mut().zip(group) {
                 *code = (x * inverse).round_ties_even() as i8;
             }
-            to.put(at, scale + stain, codes, crate::quant::sums(&codes));
+            to.put(i, g, scale + stain, codes, crate::quant::sums(&codes));
         }
     }
 }

@@ -13,9 +13,9 @@ use std::marker::PhantomData;
 use weights::Format;
 
 use super::Job;
-use crate::blocks::{GROUP, QuantizedRows};
+use crate::blocks::{self, GROUP, QuantizedRows, part_of_tile};
 use crate::interleaved::{Parameters, Scheme};
-use crate::matmul::{Finish, even_part};
+use crate::matmul::Finish;
 use crate::simd::Simd;
 
 /// Vectors of as many integers of 32 bits as there are lanes, or of four times as many bytes.
@@ -63,14 +63,13 @@ pub(crate) trait Lanes: Copy {
     ) -> [[Self::I; P]; R];
 }
 
-/// Rows of [`QuantizedRows`], from a row and a group on.
+/// Rows of a tile of [`QuantizedRows`], from a row and a group on: what it has of a row, then of the next.
 #[derive(Clone, Copy)]
 pub(super) struct Activations {
+    /// From a group to the next.
+    height: usize,
     pub(super) codes: *const i8,
-    /// From a row to the next.
-    pub(super) cols: usize,
     scales: *const f32,
-    /// For each group the negative sums of its codes 0, 1, 4, 5, 8, 9, … and of the others; then of its first half.
     pub(super) pairs: *const i16,
 }
 
@@ -79,30 +78,24 @@ impl Activations {
     /// x has this row and this group.
     #[inline(always)]
     unsafe fn at(x: &QuantizedRows, row: usize, group: usize) -> Self {
-        let at = row * (x.cols / GROUP) + group;
+        let at = x.place(row, group);
         // SAFETY: the caller's.
         unsafe {
             Self {
+                height: x.height(),
                 codes: x.codes.as_ptr().add(at * GROUP),
-                cols: x.cols,
                 scales: x.scales.as_ptr().add(at * 2),
                 pairs: x.pairs.as_ptr().add(at * 4),
             }
         }
     }
 
-    /// From row to row of `scales` and `pairs` in units of two and four.
-    #[inline(always)]
-    pub(super) fn groups(self) -> usize {
-        self.cols / GROUP
-    }
-
     #[inline(always)]
     fn next_group(self) -> Self {
         Self {
-            codes: self.codes.wrapping_add(GROUP),
-            scales: self.scales.wrapping_add(2),
-            pairs: self.pairs.wrapping_add(4),
+            codes: self.codes.wrapping_add(self.height * GROUP),
+            scales: self.scales.wrapping_add(self.height * 2),
+            pairs: self.pairs.wrapping_add(self.height * 4),
             ..self
         }
     }
@@ -146,12 +139,12 @@ pub(super) trait Source {
 }
 
 /// Has the scheme a minimum?
-const fn has_minimum(scheme: Scheme) -> bool {
+pub(super) const fn has_minimum(scheme: Scheme) -> bool {
     matches!(scheme.parameters, Parameters::ScaleAndMinimum | Parameters::Long)
 }
 
 /// A format, as a type.
-trait Form {
+pub(super) trait Form {
     const SCHEME: Scheme;
     /// Panels of a tile: codes of 8 bits take twice the sums.
     const SIDE: usize = if Self::SCHEME.bits == 8 { 1 } else { 2 };
@@ -161,26 +154,35 @@ macro_rules! forms {
     ($($form:ident)*) => {
         $(
             #[allow(non_camel_case_types)] // the format's name
-            struct $form;
+            pub(super) struct $form;
             impl Form for $form {
                 const SCHEME: Scheme = Scheme::of(Format::$form).expect("a format that is interleaved");
             }
         )*
 
-        /// `$run::<Form>(…)` of the weights' format.
-        #[inline(always)]
-        fn of_format<S: Lanes>(s: S, job: Job<'_>) {
-            match job.w.format() {
-                $(Format::$form => run::<S, $form>(s, job),)*
-                format => unreachable!("{format} is not interleaved"),
-            }
-        }
     };
 }
 forms!(Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K);
 
+/// `$body` with `$F` as the [`Form`] of a format.
+macro_rules! with_form {
+    ($format:expr, $F:ident => $body:expr) => {
+        $crate::quant::lanes::with_form!($format, $F => $body; Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K)
+    };
+    ($format:expr, $F:ident => $body:expr; $($form:ident)*) => {
+        match $format {
+            $(weights::Format::$form => {
+                type $F = $crate::quant::lanes::$form;
+                $body
+            })*
+            format => unreachable!("{format} is not interleaved"),
+        }
+    };
+}
+pub(super) use with_form;
+
 /// Weights as they lie in [`Interleaved`](crate::Interleaved).
-struct AsStored<F>(PhantomData<F>);
+pub(super) struct AsStored<F>(PhantomData<F>);
 
 impl<F: Form> Source for AsStored<F> {
     const SCHEME: Scheme = F::SCHEME;
@@ -336,7 +338,7 @@ const ROWS: usize = 4;
 /// Most panels of a tile.
 const PANELS: usize = 2;
 /// From so many rows on it pays to unpack weights.
-const MANY_ROWS: usize = 16;
+const MANY_ROWS: usize = blocks::ROWS;
 /// Rows that meet a panel while it is unpacked: their codes stay in the second-level cache.
 const BLOCK: usize = 192;
 /// Groups that are unpacked at once: two panels of so many, and a tile's rows, stay in the first-level cache.
@@ -349,7 +351,7 @@ const MOST_LANES: usize = 16;
 /// As [`Quant::dot_interleaved`](super::Quant::dot_interleaved).
 #[inline(always)]
 pub(super) fn dot_interleaved<S: Lanes>(s: S, job: Job<'_>) {
-    of_format(s, job);
+    with_form!(job.w.format(), F => run::<S, F>(s, job));
 }
 
 #[inline(always)]
@@ -371,7 +373,7 @@ fn run<S: Lanes, F: Form>(s: S, job: Job<'_>) {
             let mut row = 0;
             while row < rows {
                 // The last panel of an odd number of them is rare.
-                let height = if count == side { even_part(rows - row, ROWS) } else { 1 };
+                let height = if count == side { part_of_tile(row..rows, ROWS) } else { 1 };
                 // SAFETY: the panels lie one after another, with a block for each of the row's; x has the rows; the sums
                 // have room for a tile.
                 unsafe {
@@ -412,9 +414,8 @@ fn run<S: Lanes, F: Form>(s: S, job: Job<'_>) {
                             &mut unpacked[i * panel_numbers..],
                         );
                     }
-                    let mut row = top;
-                    while row < bottom {
-                        let height = even_part(bottom - row, ROWS);
+                    // All of them whole: from that many on rows are padded, and what comes of the others is nobody's.
+                    for row in (top..bottom).step_by(ROWS) {
                         // SAFETY: the unpacked panels have `depth` groups; x has the rows, and as many groups from `start` on;
                         // the sums have room for the block's rows.
                         unsafe {
@@ -422,9 +423,8 @@ fn run<S: Lanes, F: Form>(s: S, job: Job<'_>) {
                             let w = unpacked.as_ptr().cast();
                             let sums = sums[(row - top) * side * lanes..].as_mut_ptr();
                             let task = Tile { x, w, panel: panel_numbers * 4, sums, go_on: start > 0 };
-                            tile::<S, Unpacked<F>>(s, task, depth, height, side);
+                            whole_tile::<S, Unpacked<F>>(s, task, depth);
                         }
-                        row += height;
                     }
                     start += depth;
                 }
@@ -443,7 +443,7 @@ fn run<S: Lanes, F: Form>(s: S, job: Job<'_>) {
 
 /// The sums of a row, and the bias, to where the row goes, which may end earlier.
 #[inline(always)]
-fn finish_row<F: Simd>(f: F, y: &mut [f32], sums: &[f32], bias: Option<&[f32]>) {
+pub(super) fn finish_row<F: Simd>(f: F, y: &mut [f32], sums: &[f32], bias: Option<&[f32]>) {
     let len = y.len().min(sums.len());
     for at in (0..len).step_by(F::LANES) {
         let n = F::LANES.min(len - at);
@@ -508,6 +508,8 @@ struct Tile {
     go_on: bool,
 }
 
+/// Up to [`ROWS`] rows by one panel or two, or, where codes of 8 bits take twice the sums, by one.
+///
 /// # Safety
 /// x has `rows` rows of `groups` groups from its place on, the panels have as many, `sums` has room for all.
 #[inline(always)]
@@ -527,6 +529,21 @@ unsafe fn tile<S: Lanes, W: Source>(s: S, task: Tile, groups: usize, rows: usize
         pick!(2: 1 2 3 4);
     } else {
         pick!(1: 1);
+    }
+}
+
+/// [`ROWS`] rows by as many panels as a tile has.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+unsafe fn whole_tile<S: Lanes, W: Source>(s: S, task: Tile, groups: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        match W::SIDE {
+            1 => fixed_tile::<S, W, ROWS, 1>(s, task, groups),
+            _ => fixed_tile::<S, W, ROWS, PANELS>(s, task, groups),
+        }
     }
 }
 
@@ -564,7 +581,7 @@ unsafe fn fixed_tile<S: Lanes, W: Source, const R: usize, const P: usize>(s: S, 
                     let factor = W::factor(s, head, group);
                     let minimum = if has_minimum(W::SCHEME) { W::minimum(s, head, group) } else { factor };
                     for r in 0..R {
-                        let scales = x.scales.add(r * x.groups() * 2);
+                        let scales = x.scales.add(r * 2);
                         let scale = f.mul(factor, f.splat(*scales));
                         sums[r][p] = f.fma(s.to_f32(products[r][p]), scale, sums[r][p]);
                         if has_minimum(W::SCHEME) {

@@ -10,6 +10,7 @@ use std::arch::x86_64::*;
 use super::Job;
 use super::lanes::{self, Activations, Lanes, Source};
 use crate::avx2::Avx2;
+use crate::blocks::GROUP;
 use crate::simd::operations;
 
 /// As [`Quant::dot_interleaved`](super::Quant::dot_interleaved).
@@ -80,7 +81,7 @@ impl Lanes for Avx2 {
             // The negative sums of a group's activations, or of its first half.
             macro_rules! pairs {
                 ($r:ident, $at:literal) => {
-                    splat!(x.pairs.add($r * x.groups() * 4 + $at))
+                    splat!(x.pairs.add($r * 4 + $at))
                 };
             }
             // Vectors $j of codes, through $part, by activations.
@@ -91,7 +92,7 @@ impl Lanes for Avx2 {
                         codes[p] = W::codes::<Self, $j>(self, w.add(p * panel));
                     }
                     for r in 0..R {
-                        let activations = splat!(x.codes.add(r * x.cols + 4 * $j));
+                        let activations = splat!(x.codes.add(r * GROUP + 4 * $j));
                         for p in 0..P {
                             $sums[r][p] = add_products($sums[r][p], codes[p], activations);
                         }
@@ -173,7 +174,7 @@ impl Lanes for Avx2 {
                                 codes[p] = W::nibbles::<Self, $j>(self, w.add(p * panel));
                             }
                             for r in 0..R {
-                                let activations = splat!(x.codes.add(r * x.cols + 4 * $j));
+                                let activations = splat!(x.codes.add(r * GROUP + 4 * $j));
                                 for p in 0..P {
                                     totals[r][p] = add_products(totals[r][p], codes[p][0], activations);
                                     upper[r][p] = add_products(upper[r][p], codes[p][1], activations);

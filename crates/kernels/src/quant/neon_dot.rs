@@ -14,7 +14,7 @@ use std::ops::Range;
 use weights::Format;
 
 use super::neon::{Form, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
-use crate::blocks::{Blocks, GROUP, QuantizedRows};
+use crate::blocks::{Blocks, GROUP, QuantizedRows, ROWS};
 
 /// Output features at a time.
 const LANES: usize = 4;
@@ -33,7 +33,7 @@ pub(super) fn dot_rows(
     outs: Range<usize>,
     to: impl FnMut(usize, usize, f32),
 ) {
-    assert!(rows.end <= x.rows() && x.cols() == w.ins());
+    assert!(rows.end <= x.rows() && rows.start / ROWS == (rows.end - 1) / ROWS && x.cols() == w.ins());
     if rows.len() > 1 && is_aarch64_feature_detected!("i8mm") {
         // SAFETY: the machine has the instructions, x and w the same number of columns, x the rows.
         unsafe { with_matrix(x, rows, w, outs, to) }
@@ -118,7 +118,7 @@ unsafe fn by_rows<F: Form, const LEVEL: u8>(
 }
 
 /// # Safety
-/// The machine has the instructions of the level, x has `R` rows from `first` on, of as many columns as w.
+/// The machine has the instructions of the level, x has `R` rows from `first` on in one of its tiles, of as many columns as w.
 #[inline(always)]
 unsafe fn all<F: Form, const LEVEL: u8, const R: usize>(
     x: &QuantizedRows,
@@ -153,11 +153,11 @@ unsafe fn tile<F: Form, const LEVEL: u8, const R: usize>(
     first: usize,
     mut w: [*const u8; LANES],
 ) -> [[f32; LANES]; R] {
-    let groups = x.cols / GROUP;
+    let groups = x.cols() / GROUP;
     // SAFETY: the caller's: all that is read is in the blocks and in the rows of x.
     unsafe {
-        let mut codes = x.codes.as_ptr().add(first * x.cols);
-        let mut scales = x.scales.as_ptr().add(first * groups * 2);
+        let mut codes = x.codes.as_ptr().add(x.place(first, 0) * GROUP);
+        let mut scales = x.scales.as_ptr().add(x.place(first, 0) * 2);
         let mut sums = [vdupq_n_f32(0.0); R];
         for _ in 0..groups / F::GROUPS {
             let heads = w.map(|w| F::head(w));
@@ -179,7 +179,7 @@ unsafe fn tile<F: Form, const LEVEL: u8, const R: usize>(
                 if LEVEL == MATRIX {
                     let pairs = [zip(weights[0], weights[1]), zip(weights[2], weights[3])];
                     while r + 2 <= R {
-                        let x = zip(load(codes.add(r * x.cols)), load(codes.add((r + 1) * x.cols)));
+                        let x = zip(load(codes.add(r * GROUP)), load(codes.add((r + 1) * GROUP)));
                         // Of a pair of rows of weights: sums of halves, with the two rows of x in turn.
                         let mut parts = [[vdupq_n_s32(0); 2]; 2];
                         for pair in 0..2 {
@@ -190,14 +190,14 @@ unsafe fn tile<F: Form, const LEVEL: u8, const R: usize>(
                         let [one, two] = parts;
                         let first = [vuzp1q_s32(one[0], two[0]), vuzp1q_s32(one[1], two[1])];
                         let second = [vuzp2q_s32(one[0], two[0]), vuzp2q_s32(one[1], two[1])];
-                        let (at, row) = (scales.add(r * groups * 2), groups * 2);
+                        let at = scales.add(r * 2);
                         sums[r] = add_group::<F>(sums[r], first, halves, factors, minima, at);
-                        sums[r + 1] = add_group::<F>(sums[r + 1], second, halves, factors, minima, at.add(row));
+                        sums[r + 1] = add_group::<F>(sums[r + 1], second, halves, factors, minima, at.add(2));
                         r += 2;
                     }
                 }
                 while r < R {
-                    let x = load(codes.add(r * x.cols));
+                    let x = load(codes.add(r * GROUP));
                     let mut parts = [[vdupq_n_s32(0); LANES]; 2];
                     for lane in 0..LANES {
                         parts[0][lane] = dot::<LEVEL>(parts[0][lane], weights[lane][0], x[0]);
@@ -205,12 +205,12 @@ unsafe fn tile<F: Form, const LEVEL: u8, const R: usize>(
                         parts[second][lane] = dot::<LEVEL>(parts[second][lane], weights[lane][1], x[1]);
                     }
                     let second = if F::HALVES { total(parts[1]) } else { vdupq_n_s32(0) };
-                    let (products, at) = ([total(parts[0]), second], scales.add(r * groups * 2));
+                    let (products, at) = ([total(parts[0]), second], scales.add(r * 2));
                     sums[r] = add_group::<F>(sums[r], products, halves, factors, minima, at);
                     r += 1;
                 }
-                codes = codes.add(GROUP);
-                scales = scales.add(2);
+                codes = codes.wrapping_add(x.height() * GROUP);
+                scales = scales.wrapping_add(x.height() * 2);
             }
             w = w.map(|w| w.add(F::BYTES));
         }

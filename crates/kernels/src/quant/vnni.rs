@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::Job;
 use super::lanes::{self, Activations, Lanes, Source};
 use crate::avx512::Avx512;
+use crate::blocks::GROUP;
 use crate::simd::operations;
 use crate::{AttendScratch, Epilogue, Interleaved, QuantizedRows, Window};
 
@@ -29,7 +30,7 @@ pub(crate) fn dot_interleaved(
 
 /// Proof of AVX-512 with VNNI.
 #[derive(Clone, Copy)]
-struct Vnni(Avx512);
+pub(super) struct Vnni(pub(super) Avx512);
 
 impl Lanes for Vnni {
     type F = Avx512;
@@ -97,7 +98,7 @@ impl Lanes for Vnni {
                         codes[p] = W::codes::<Self, $j>(self, w.add(p * panel));
                     }
                     for r in 0..R {
-                        let activations = splat!(x.codes.add(r * x.cols + 4 * $j));
+                        let activations = splat!(x.codes.add(r * GROUP + 4 * $j));
                         for p in 0..P {
                             $sums[r][p] = _mm512_dpbusd_epi32($sums[r][p], codes[p], activations);
                         }
@@ -109,7 +110,7 @@ impl Lanes for Vnni {
             if W::SCHEME.bits != 6 {
                 if W::SCHEME.offset != 0 {
                     for r in 0..R {
-                        totals[r] = [_mm512_madd_epi16(splat!(x.pairs.add(r * x.groups() * 4)), offset); P];
+                        totals[r] = [_mm512_madd_epi16(splat!(x.pairs.add(r * 4)), offset); P];
                     }
                 }
                 multiply!(totals, 0 1 2 3 4 5 6 7);
@@ -118,7 +119,7 @@ impl Lanes for Vnni {
             // Halves have scales.
             let mut second = totals;
             for r in 0..R {
-                let pairs = x.pairs.add(r * x.groups() * 4);
+                let pairs = x.pairs.add(r * 4);
                 let (all, first) = (splat!(pairs), splat!(pairs.add(2)));
                 totals[r] = [_mm512_madd_epi16(first, offset); P];
                 second[r] = [_mm512_madd_epi16(_mm512_sub_epi16(all, first), offset); P];
@@ -126,9 +127,7 @@ impl Lanes for Vnni {
             multiply!(totals, 0 1 2 3);
             multiply!(second, 4 5 6 7);
             for p in 0..P {
-                let scales = W::halves(self, w.add(p * panel));
-                let (a, b) =
-                    (_mm512_srai_epi32::<16>(_mm512_slli_epi32::<16>(scales)), _mm512_srai_epi32::<16>(scales));
+                let [a, b] = split(W::halves(self, w.add(p * panel)));
                 for r in 0..R {
                     totals[r][p] =
                         _mm512_add_epi32(_mm512_mullo_epi32(totals[r][p], a), _mm512_mullo_epi32(second[r][p], b));
@@ -137,4 +136,11 @@ impl Lanes for Vnni {
             totals
         }
     }
+}
+
+/// The lower and the upper 16 bits of each lane, signed.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn split(pairs: __m512i) -> [__m512i; 2] {
+    [_mm512_srai_epi32::<16>(_mm512_slli_epi32::<16>(pairs)), _mm512_srai_epi32::<16>(pairs)]
 }

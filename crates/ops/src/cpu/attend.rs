@@ -10,8 +10,9 @@ thread_local! {
     pub(super) static SCRATCH: RefCell<AttendScratch> = RefCell::default();
 }
 
-/// Tasks with less arithmetic in all than this are not worth waking a thread for.
-pub(super) const SERIAL_PRODUCTS: usize = 100_000;
+/// Tasks with less arithmetic in all than this are not worth waking a thread for: each has work of its own besides, some
+/// microseconds of it.
+const SERIAL_PRODUCTS: usize = 10_000;
 
 impl Cpu {
     pub(super) fn attention(&self, q: &Act, k: &Act, v: &Act, attention: &Attention, spans: &[Span]) -> Act {

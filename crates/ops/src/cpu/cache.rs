@@ -127,6 +127,9 @@ impl Pages {
     }
 }
 
+/// Tasks with less arithmetic in all than this are not worth waking a thread for.
+const SERIAL_PRODUCTS: usize = 100_000;
+
 impl Cpu {
     pub(super) fn attention_over_pages(
         &self,
@@ -188,7 +191,7 @@ impl Cpu {
             let run = |(task, window): (PagedAttend<'_>, Window<'_>)| {
                 attend::SCRATCH.with_borrow_mut(|scratch| self.kernels.attend_paged(&task, scratch, window));
             };
-            match products * heads * head_dim < attend::SERIAL_PRODUCTS || self.threads() == 1 {
+            match products * heads * head_dim < SERIAL_PRODUCTS || self.threads() == 1 {
                 true => tasks.into_iter().for_each(run),
                 false if tasks.len() >= enough => self.pool.each_of(tasks, run),
                 false => self.attend_by_blocks(tasks),

@@ -320,6 +320,7 @@ impl Cpu {
             return self.kernels.quantize_rows(rows, left);
         }
         let tall = rows.rows().div_ceil(self.threads() * TASKS_PER_THREAD);
+        let tall = tall.next_multiple_of(QuantizedRows::tile_rows());
         let parts: Vec<_> = (0..rows.rows())
             .step_by(tall)
             .map(|row| {
