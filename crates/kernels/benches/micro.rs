@@ -45,7 +45,7 @@ impl Bench {
 
     /// Products of bf16 pieces, where there are matrix units; the share is of f32's peak without them.
     fn tiles(&self) {
-        if !self.kernels.has_tiles() {
+        if self.kernels.matrix_unit().is_none() {
             return;
         }
         let pool = Pool::new(1).expect("the caller's thread alone");
@@ -73,7 +73,7 @@ impl Bench {
         for format in [Format::Q8_0, Format::Q4_0, Format::Q4_1, Format::Q4_K, Format::Q6_K] {
             let (rows, ins, outs) = (512, 4096, 4096);
             let name = format!("tiles of {format}, {rows} x {ins} x {outs}");
-            if name.contains(&self.filter) {
+            if self.kernels.has_tiles() && name.contains(&self.filter) {
                 let bytes = vec![1; format.row_bytes(ins).expect("whole blocks") * outs];
                 self.product_on_tiles(
                     &name,

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use crate::activations::{Identity, Unary, activations};
 use crate::avx512::Avx512;
 use crate::simd::Simd;
-use crate::tiles::{DEPTH, PAIR, PANEL, ROWS, Sums, TILE, TileScratch, TileWeights, TiledRows};
+use crate::tiles::{DEPTH, PAIR, PANEL, ROWS, Sums, TILE, TileScratch, TileWeights, TiledRows, step_of};
 use crate::{Epilogue, Rows, Window};
 
 /// Blocks of sums that wait in memory together: what leaves room for the rows in the L2.
@@ -312,13 +312,8 @@ pub(crate) unsafe fn release() {
 pub(crate) unsafe fn split(x: Rows<'_>, steps: Range<usize>, pieces: usize, to: &mut [u16]) {
     for (step, tiles) in steps.zip(to.chunks_exact_mut(2 * pieces * TILE)) {
         for row in 0..PAIR {
-            let numbers = if row < x.rows() { x.row(row) } else { &[] };
-            let numbers = numbers.get(step * DEPTH..).unwrap_or(&[]);
             let mut padded = [0f32; DEPTH];
-            let numbers = numbers.first_chunk().unwrap_or_else(|| {
-                padded[..numbers.len()].copy_from_slice(numbers);
-                &padded
-            });
+            let numbers = step_of(x, row, step, &mut padded);
             let tile = &mut tiles[row / ROWS * pieces * TILE + row % ROWS * DEPTH..];
             // SAFETY: both halves of `numbers` are 16 numbers; so for what is written, which is 64 bytes.
             unsafe {

@@ -19,6 +19,8 @@ mod attend_tiles;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod bfmmla;
 mod blocks;
 mod convert;
 mod decoder;
@@ -56,6 +58,6 @@ pub use packed::{Packed, PanelMut, Stored};
 pub use pages::{KEYS_ABREAST, KvPage, KvSlice, KvSliceMut, PagedAttend};
 pub use pool::Pool;
 pub use table::Kernels;
-pub use tiles::{TileScratch, TileWeights, Tiled, TiledRows, TilesMut};
+pub use tiles::{MatrixUnit, TileScratch, TileWeights, Tiled, TiledRows, TilesMut};
 pub use view::{Rows, Window};
 pub use vocabulary::{Activation, Attend, AttendScratch, Epilogue, Mask, RelativeBias, RopeLayout};

@@ -21,6 +21,10 @@ pub(crate) const PAIR: usize = 2 * ROWS;
 pub(crate) const DEPTH: usize = 32;
 /// bf16 numbers of a tile.
 pub(crate) const TILE: usize = ROWS * DEPTH;
+/// Inputs that lie together in a tile of rows, and in one of weights: what the matrix units of this architecture read of a row,
+/// and of an output feature, at once. Tiles are `[inputs / together][16][together]`.
+const ROW_TOGETHER: usize = if cfg!(target_arch = "aarch64") { 4 } else { DEPTH };
+const OUT_TOGETHER: usize = if cfg!(target_arch = "aarch64") { 4 } else { 2 };
 /// Rows of a block, which lie together.
 const BLOCK: usize = 256;
 /// Most steps of a depth, by the pieces of the rows: what of a panel of weights stays in the L1.
@@ -32,7 +36,7 @@ const MOST_STEPS: [usize; 2] = [16, 12];
 struct Line([u16; 32]);
 
 /// The weights `[outs, ins]` of a linear layer in bf16 pieces and in tiles:
-/// `[outs / 32][ins / 32][piece][half of the 32 outputs][pair of inputs][output][2]`, padded with zeros.
+/// `[outs / 32][ins / 32][piece][half of the 32 outputs]` tiles, padded with zeros.
 pub struct Tiled {
     lines: Vec<Line>,
     pieces: usize,
@@ -87,8 +91,13 @@ impl Tiled {
         (panels.start * PANEL).min(self.outs)..(panels.end * PANEL).min(self.outs)
     }
 
+    /// bf16 pieces of a weight.
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces
+    }
+
     /// The tiles of some steps of a panel.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code))]
     pub(crate) fn steps_of(&self, panel: usize, steps: Range<usize>) -> &[u16] {
         let step = self.pieces * 2 * TILE;
         &numbers(&self.lines)[panel * self.panel_len()..][steps.start * step..steps.end * step]
@@ -150,8 +159,13 @@ impl TilesMut<'_> {
 
 /// Where in a panel piece `piece` of the weight from input `k` to the panel's output `out` lies.
 fn place(pieces: usize, k: usize, piece: usize, out: usize) -> usize {
-    let tile = (k / DEPTH * pieces + piece) * 2 + out / 16;
-    tile * TILE + k % DEPTH / 2 * 32 + out % 16 * 2 + k % 2
+    let tile = (k / DEPTH * pieces + piece) * 2 + out / ROWS;
+    tile * TILE + place_in_tile(OUT_TOGETHER, out, k)
+}
+
+/// Where in its tile the number of a row or an output feature for input `k` lies.
+fn place_in_tile(together: usize, lane: usize, k: usize) -> usize {
+    (k % DEPTH / together * ROWS + lane % ROWS) * together + k % together
 }
 
 /// The two pieces of a number. What is not finite is not finite in the first.
@@ -162,8 +176,8 @@ pub(crate) fn split(x: f32) -> [u16; 2] {
 }
 
 /// Activations `[rows, cols]` in bf16 pieces and in tiles, in blocks of 256 rows:
-/// `[depth][rows of the block / 32][step][half of the 32 rows][piece][16][32]`, padded with zeros; depths are some steps of 32
-/// numbers each. Its memory is reused from call to call.
+/// `[depth][rows of the block / 32][step][half of the 32 rows][piece]` tiles, padded with zeros as far as they are read; depths
+/// are some steps of 32 numbers each. Its memory is reused from call to call.
 #[derive(Debug, Default)]
 pub struct TiledRows {
     lines: Vec<Line>,
@@ -240,10 +254,22 @@ impl TiledRows {
         let (block, row, step) = (row / BLOCK, row % BLOCK, col / DEPTH);
         let depth = self.depths().find(|depth| depth.contains(&step)).expect("a depth for each step");
         let tiles = &self.steps_of(block, row / PAIR, depth.clone())[(step - depth.start) * 2 * self.pieces * TILE..];
-        let at = row % PAIR / ROWS * self.pieces * TILE + row % ROWS * DEPTH + col % DEPTH;
+        let at = row % PAIR / ROWS * self.pieces * TILE + place_in_tile(ROW_TOGETHER, row, col);
         let pieces = if first { 1 } else { self.pieces };
         (0..pieces).map(|piece| f64::from(bf16_to_f32(tiles[at + piece * TILE]))).sum()
     }
+}
+
+/// What a row has for a step, padded with zeros in `padded`, which is zeros before; for a row behind the last, zeros.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(always)]
+pub(crate) fn step_of<'a>(x: Rows<'a>, row: usize, step: usize, padded: &'a mut [f32; DEPTH]) -> &'a [f32; DEPTH] {
+    let numbers = if row < x.rows() { x.row(row) } else { &[] };
+    let numbers = numbers.get(step * DEPTH..).unwrap_or(&[]);
+    numbers.first_chunk().unwrap_or_else(|| {
+        padded[..numbers.len()].copy_from_slice(numbers);
+        padded
+    })
 }
 
 /// The weights of a product on matrix units.
@@ -285,7 +311,7 @@ impl TileWeights<'_> {
     /// bf16 pieces of a weight.
     pub fn pieces(&self) -> usize {
         match self {
-            TileWeights::Tiled(w) => w.pieces,
+            TileWeights::Tiled(w) => w.pieces(),
             TileWeights::Blocks(_) => 1,
         }
     }
@@ -329,10 +355,30 @@ impl TileScratch {
     }
 }
 
+/// Instructions that multiply matrices of bf16 numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatrixUnit {
+    /// AMX, which has registers of whole tiles.
+    Amx,
+    /// `bfmmla` of AArch64, in NEON's registers: four times the products of a multiply-add in float32, of which some cores begin
+    /// twice as many in a cycle.
+    Bfmmla,
+}
+
 impl Kernels {
-    /// Are there matrix units for [`Kernels::matmul_tiles`]? Without them it is right, but slow.
+    /// The matrix unit that computes [`Kernels::matmul_tiles`]; without one it is right, but slow.
+    pub fn matrix_unit(&self) -> Option<MatrixUnit> {
+        match self.isa {
+            Isa::Amx => Some(MatrixUnit::Amx),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon if crate::bfmmla::available() => Some(MatrixUnit::Bfmmla),
+            _ => None,
+        }
+    }
+
+    /// Are there tile registers, which attention and blocks of weights go through as well?
     pub fn has_tiles(&self) -> bool {
-        self.isa == Isa::Amx
+        self.matrix_unit() == Some(MatrixUnit::Amx)
     }
 
     /// Splits rows into so many bf16 pieces, 1 or 2, on the threads of a pool.
@@ -371,13 +417,18 @@ impl Kernels {
             // SAFETY: this table is handed out where the machine has the instructions.
             return unsafe { crate::amx::split(x, steps, pieces, to) };
         }
+        #[cfg(target_arch = "aarch64")]
+        if self.matrix_unit() == Some(MatrixUnit::Bfmmla) {
+            // SAFETY: the machine has the instructions.
+            return unsafe { crate::bfmmla::split(x, steps, pieces, to) };
+        }
         to.fill(0);
         for row in 0..x.rows() {
             let numbers = x.row(row).iter().enumerate().skip(steps.start * DEPTH).take(steps.len() * DEPTH);
             for (col, &number) in numbers {
                 let tile = ((col / DEPTH - steps.start) * 2 + row / ROWS) * pieces;
                 for (piece, bits) in split(number).into_iter().enumerate().take(pieces) {
-                    to[(tile + piece) * TILE + row % ROWS * DEPTH + col % DEPTH] = bits;
+                    to[(tile + piece) * TILE + place_in_tile(ROW_TOGETHER, row, col)] = bits;
                 }
             }
         }
@@ -386,8 +437,9 @@ impl Kernels {
     /// `y = epilogue(x · Wᵀ)` of bf16 pieces, for some blocks of rows and some panels of output features.
     ///
     /// `x` is `[rows, ins]`, `y` is `[x.rows_of(blocks), w.columns(panels)]`, and so is the residual; the bias is that of all
-    /// output features. The error of a product is some 2⁻¹⁶ of the sum of its parts' magnitudes where `x` has two pieces and the weights have
-    /// two or are bf16, and some 2⁻⁸ where they have one. A row's bits do not depend on the others.
+    /// output features. The error of a product is some 2⁻¹⁶ of the sum of its parts' magnitudes where `x` has two pieces and the
+    /// weights have two or are bf16, and some 2⁻⁸ where they have one; what sums in float32 lose is less, some 2⁻²¹ with `bfmmla`.
+    /// A row's bits do not depend on the others.
     ///
     /// # Panics
     /// If shapes differ, there are no inputs, or the weights have more pieces than the rows.
@@ -419,6 +471,11 @@ impl Kernels {
         if self.has_tiles() {
             // SAFETY: this table is handed out where the machine has the instructions; shapes were checked.
             return unsafe { crate::amx::matmul(x, blocks, w, panels, y, epilogue, scratch) };
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let (TileWeights::Tiled(w), Some(MatrixUnit::Bfmmla)) = (w, self.matrix_unit()) {
+            // SAFETY: the machine has the instructions.
+            return unsafe { crate::bfmmla::matmul(x, blocks, w, panels, y, epilogue) };
         }
         let _ = scratch;
         plain(x, blocks, w, panels, y, epilogue);
@@ -466,6 +523,33 @@ fn plain(
         }
         if let Some(residual) = epilogue.residual {
             scalar.add(results, residual.row(y_row));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_isa_splits_rows_to_the_same_bits() {
+        let (rows, cols) = (37, 70);
+        let number = |i: usize| match (i * 7919 % 1009) as f32 / 300.0 - 1.7 {
+            // Halfway between two bf16 numbers.
+            x if i.is_multiple_of(5) => f32::from_bits(x.to_bits() & 0xffff_0000 | 0x8000),
+            x => x,
+        };
+        let x: Vec<f32> = (0..rows * cols).map(number).collect();
+        let pool = Pool::new(1).expect("the caller's thread alone");
+        for pieces in [1, 2] {
+            let split = |isa| {
+                let (kernels, mut tiles) = (Kernels::for_isa(isa).expect("an available one"), TiledRows::default());
+                kernels.tile_rows(Rows::dense(&x, cols), pieces, &pool, &mut tiles);
+                numbers(&tiles.lines).to_vec()
+            };
+            for isa in Isa::available() {
+                assert!(split(isa) == split(Isa::Scalar), "{isa} in {pieces} pieces");
+            }
         }
     }
 }

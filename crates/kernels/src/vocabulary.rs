@@ -125,7 +125,7 @@ pub struct Attend<'a> {
     pub softcap: Option<f32>,
     /// The relative position bias.
     pub bias: Option<RelativeBias<'a>>,
-    /// bf16 pieces, 1 or 2, in which to multiply on matrix units where there are any; without, and elsewhere, it is in f32.
+    /// bf16 pieces, 1 or 2, in which to multiply on AMX; without, and elsewhere, it is in f32.
     pub pieces: Option<usize>,
 }
 

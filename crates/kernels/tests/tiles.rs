@@ -4,7 +4,7 @@ mod common;
 
 use common::{bits, difference, every_isa, random, scalar};
 use lattice_kernels::{
-    Activation, Blocks, Epilogue, Kernels, Pool, Rows, TileScratch, TileWeights, Tiled, TiledRows, Window,
+    Activation, Blocks, Epilogue, Kernels, MatrixUnit, Pool, Rows, TileScratch, TileWeights, Tiled, TiledRows, Window,
 };
 use std::ops::Range;
 use weights::Format;
@@ -102,12 +102,12 @@ fn agree_with_plain_code_under_every_epilogue() {
                 let [got, plain] = [kernels, scalar()].map(|kernels| product(kernels, x, of_rows, &w, &epilogue));
                 let off = difference(&got, &plain);
                 let pieces = (of_rows, of_weights);
-                // Sums of many inputs in float32 lose more.
-                assert!(
-                    off < (1.5e-8 * ins as f64).max(1e-5),
-                    "{} {rows}x{ins}x{outs} in {pieces:?}: off by {off:e}",
-                    kernels.isa()
-                );
+                // Sums of many inputs in float32 lose more, and of the inputs of a depth where they are rounded to odd.
+                let of_sums = match kernels.matrix_unit() {
+                    Some(MatrixUnit::Bfmmla) => 1.5e-7 * ins.min(512) as f64,
+                    _ => 1.5e-8 * ins as f64,
+                };
+                assert!(off < of_sums.max(1e-5), "{} {rows}x{ins}x{outs} in {pieces:?}: off by {off:e}", kernels.isa());
             }
         }
     }
@@ -125,6 +125,11 @@ fn a_row_alone_and_a_panel_alone_have_the_bits_of_the_whole() {
         for row in 0..rows {
             let alone = product(kernels, x.slice_rows(row..row + 1), of, &w, &epilogue);
             assert_eq!(bits(&alone), bits(&whole[row * outs..][..outs]), "{} row {row}", kernels.isa());
+        }
+        // Few rows may be multiplied in other shapes.
+        for rows in 2..8 {
+            let few = product(kernels, x.slice_rows(0..rows), of, &w, &epilogue);
+            assert_eq!(bits(&few), bits(&whole[..rows * outs]), "{} {rows} rows", kernels.isa());
         }
         for panel in 0..w.panels() {
             let columns = w.columns(panel..panel + 1);
@@ -152,7 +157,9 @@ fn numbers_that_are_not_finite_do_not_become_finite() {
 #[test]
 fn blocks_are_unpacked_to_what_tiles_of_their_values_are() {
     let formats = [Format::Q8_0, Format::Q4_0, Format::Q4_1, Format::Q5_1, Format::Q4_K, Format::Q5_K, Format::Q6_K];
-    for kernels in every_isa() {
+    // On other matrix units blocks are multiplied by plain code.
+    let unpacks = |kernels: &&Kernels| kernels.matrix_unit().is_none() || kernels.has_tiles();
+    for kernels in every_isa().into_iter().filter(unpacks) {
         for format in formats {
             for (rows, ins, outs) in [(5, 256, 40), (40, 768, 33), (20, 1280, 64)] {
                 // Small enough to be no half-precision number that is not finite.
