@@ -218,11 +218,11 @@ fn every_decoder_agrees_with_the_reference_on_every_isa() {
     agree_with_the_reference(cases(), every_isa);
 }
 
-/// At precision fast many tokens go through a delta net as matrix products. On matrix units products of weights lose more
-/// than these tolerances have room for.
+/// At precision fast many tokens go through a delta net as matrix products. On matrix units, which NEON may have, products of
+/// weights lose more than these tolerances have room for.
 #[test]
 fn delta_nets_agree_with_the_reference_at_precision_fast_too() {
-    let isas = || Isa::available().into_iter().filter(|isa| *isa != Isa::Amx);
+    let isas = || Isa::available().into_iter().filter(|isa| !matches!(isa, Isa::Amx | Isa::Neon));
     let unquantized = |case: &Case| case.recurs() && !case.weights().is_file();
     agree_with_the_reference(cases().into_iter().filter(unquantized).collect(), || {
         isas().map(|isa| at(Precision::Fast, isa))

@@ -4,8 +4,8 @@ use super::{Cpu, Precision, SERIAL_VALUES, TASKS_PER_THREAD, values, vector};
 use crate::value::{Act, Linear};
 use crate::vocabulary::{Ops, OpsError};
 use kernels::{
-    Activation, AttendScratch, Blocks, Epilogue, Interleaved, Kernels, Packed, Pool, QuantizedRows, Rows, Stored,
-    TileScratch, TileWeights, Tiled, TiledRows, TilesMut, Window,
+    Activation, AttendScratch, Blocks, Epilogue, Interleaved, Kernels, MatrixUnit, Packed, Pool, QuantizedRows, Rows,
+    Stored, TileScratch, TileWeights, Tiled, TiledRows, TilesMut, Window,
 };
 use std::cell::RefCell;
 use std::ops::Range;
@@ -93,14 +93,15 @@ impl Matrix {
             }
         };
         // Pieces of rows and of weights.
-        let pieces = match (precision, stored) {
-            _ if !kernels.has_tiles() => None,
-            (Precision::Exact, _) => None,
-            (Precision::Fast, _) => Some((1, 1)),
-            (Precision::Default, Stored::F32) => Some((2, 2)),
-            (Precision::Default, Stored::Bf16) => Some((2, 1)),
+        let pieces = match (precision, stored, kernels.matrix_unit()) {
+            (Precision::Exact, ..) | (.., None) => None,
+            (Precision::Fast, ..) => Some((1, 1)),
+            (Precision::Default, Stored::Bf16, _) => Some((2, 1)),
+            (Precision::Default, Stored::F32, Some(MatrixUnit::Amx)) => Some((2, 2)),
+            // Three `bfmmla` are no faster than four multiply-adds on cores that begin twice as many of these in a cycle.
+            (Precision::Default, Stored::F32, Some(MatrixUnit::Bfmmla)) => None,
             // Half precision is no sum of fewer pieces than would double it.
-            (Precision::Default, _) => None,
+            (Precision::Default, ..) => None,
         };
         let matrix = if let Some((of_rows, of_weights)) = pieces {
             let mut tiled = Tiled::zeroed(of_weights, rows, cols);

@@ -34,14 +34,15 @@ pub struct CpuOptions {
 pub enum Precision {
     /// Float32 on exactly decoded weights. A row's result does not depend on how many rows there are.
     Exact,
-    /// Products with quantized weights round activations to 8 bits and multiply integers. On machines with matrix units (AMX),
-    /// products with float32 and bfloat16 weights, and attention over whole texts, are made of bfloat16 pieces, within 2⁻¹⁶ of
-    /// the exact ones; elsewhere these are exact.
+    /// Products with quantized weights round activations to 8 bits and multiply integers. On machines with matrix units
+    /// (AMX, and `bfmmla` of AArch64) products with bfloat16 weights, and with AMX those with float32 weights and attention over
+    /// whole texts, are made of bfloat16 pieces, within 2⁻¹⁶ of the exact ones; elsewhere these are exact.
     #[default]
     Default,
-    /// On machines with matrix units, both factors of these are rounded to bfloat16, within 2⁻⁸ of the exact one; few rows
-    /// with quantized weights are as by default. Everywhere many tokens of a gated delta net are matrix products, within 10⁻⁵
-    /// of the largest number of what they are one by one. Else the default.
+    /// On machines with matrix units, both factors of products with weights that are not quantized are rounded to bfloat16,
+    /// within 2⁻⁸ of the exact one, and with AMX those of attention over whole texts and of many rows with quantized weights.
+    /// Everywhere many tokens of a gated delta net are matrix products, within 10⁻⁵ of the largest number of what they are one by
+    /// one. Else the default.
     Fast,
 }
 
