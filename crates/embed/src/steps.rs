@@ -67,7 +67,7 @@ fn load_dense(dense: &Dense, features: &[usize], ops: &dyn Ops) -> Result<Step, 
     let mut first = 0;
     for &width in features {
         let part = if width == inputs { weight.clone() } else { columns(&weight, first, width)? };
-        let weight = ops.upload_matrix(&part)?;
+        let weight = ops.upload_matrix(&part, true)?;
         parts.push(Linear { weight, bias: bias.take(), inputs: width, outputs, key });
         first += width;
     }

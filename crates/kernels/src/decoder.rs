@@ -8,7 +8,7 @@ use weights::Format;
 use crate::blocks::DOT_FORMATS;
 use crate::pages::KEYS_ABREAST;
 use crate::{
-    AttendScratch, Blocks, DeltaRows, Epilogue, Interleaved, Kernels, KvSliceMut, PagedAttend, QuantizedMut,
+    AttendScratch, Blocks, DeltaRows, Epilogue, Interleaved, Isa, Kernels, KvSliceMut, PagedAttend, QuantizedMut,
     QuantizedRows, Rows, ShortConv, Support, Window,
 };
 
@@ -157,6 +157,17 @@ impl Kernels {
     /// Are weights of this format repacked for products in integers? Elsewhere there may be [`Kernels::dot_blocks`].
     pub fn interleaves(&self, format: Format) -> bool {
         self.lanes > 0 && DOT_FORMATS.contains(&format)
+    }
+
+    /// Are products in integers with weights of 8 bits at least as fast as those in float32, of many rows too?
+    pub fn prefers_integers(&self) -> bool {
+        match self.isa {
+            // Twice as many multiply-adds as AVX2's, from which its products in integers are without VNNI.
+            Isa::Avx512 | Isa::Amx => self.lanes == 16,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
+            _ => true,
+        }
     }
 
     /// As [`Kernels::dot_blocks`] with repacked weights, for some of their panels, for any number of rows.

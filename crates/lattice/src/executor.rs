@@ -30,8 +30,8 @@ enum Device {
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct PrecisionArgs {
     /// How exact the arithmetic is: exact is float32 on exactly decoded weights; default rounds a language model's keys and
-    /// values to half precision, and activations beside quantized weights to 8 bits; fast rounds weights and activations to 8 bits (bfloat16) where there
-    /// are matrix units (AMX, or BF16 of AArch64), and is the default elsewhere
+    /// values to half precision, and activations beside quantized weights to 8 bits; fast rounds weights and activations, too,
+    /// to bfloat16 where there are matrix units (AMX, or BF16 of AArch64) and to 8 bits elsewhere
     #[arg(long, value_enum, default_value_t = Level::Default, help_heading = "Computing")]
     precision: Level,
     /// How a language model's keys and values are stored, if not as the precision says

@@ -47,7 +47,7 @@ impl Scales {
 const NEVER: &str = "a model on the scales is not run";
 
 impl Ops for Scales {
-    fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError> {
+    fn upload_matrix(&self, tensor: &Tensor, _: bool) -> Result<Weight, OpsError> {
         if tensor.name().contains("layers.") {
             let mut load = self.lock();
             load.widest = load.widest.max(tensor.rows());

@@ -174,7 +174,7 @@ impl<'a> Loader<'a> {
     /// A layer `[outputs, inputs]` of tensors that were found and checked.
     fn uploaded(&self, name: &'static str, weight: &Tensor, bias: Option<&Tensor>) -> Result<Linear> {
         Ok(Linear {
-            weight: self.ops.upload_matrix(weight)?,
+            weight: self.ops.upload_matrix(weight, !self.generates)?,
             bias: bias.map(|bias| self.ops.upload_vector(bias)).transpose()?,
             inputs: weight.cols(),
             outputs: weight.rows(),

@@ -160,7 +160,7 @@ fn copies(ops: &Cpu, format: Format, ins: usize, outs: usize, count: usize) -> V
     };
     let copy = |_| {
         let own = Tensor::from_bytes("w", vec![outs, ins], format, tensor.bytes().to_vec()).expect("as above");
-        let weight = ops.upload_matrix(&own).expect("a format of weights");
+        let weight = ops.upload_matrix(&own, false).expect("a format of weights");
         Linear { weight, bias: None, inputs: ins, outputs: outs, key: Key { layer: None, name: "w" } }
     };
     (0..count).map(copy).collect()

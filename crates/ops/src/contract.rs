@@ -70,7 +70,7 @@ fn matrix(random: &mut Random, rows: usize, cols: usize, format: &str) -> Tensor
 
 fn linear(ops: &dyn Ops, random: &mut Random, shape: Shape, format: &str) -> Linear {
     let weight =
-        ops.upload_matrix(&matrix(random, shape.outputs, shape.inputs, format)).expect("a multipliable format");
+        ops.upload_matrix(&matrix(random, shape.outputs, shape.inputs, format), false).expect("a multipliable format");
     let bias = Some(vector(ops, random, shape.outputs, 0.0));
     Linear { weight, bias, inputs: shape.inputs, outputs: shape.outputs, key: Key { layer: None, name: "contract" } }
 }
@@ -506,8 +506,8 @@ fn mixtures(table: &mut Rows) {
 pub struct Unfused<'a>(pub &'a dyn Ops);
 
 impl Ops for Unfused<'_> {
-    fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError> {
-        self.0.upload_matrix(tensor)
+    fn upload_matrix(&self, tensor: &Tensor, batch_invariant: bool) -> Result<Weight, OpsError> {
+        self.0.upload_matrix(tensor, batch_invariant)
     }
     fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError> {
         self.0.upload_table(tensor)

@@ -69,8 +69,8 @@ impl Deferred {
 }
 
 impl Ops for Deferred {
-    fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError> {
-        self.inner.upload_matrix(tensor)
+    fn upload_matrix(&self, tensor: &Tensor, batch_invariant: bool) -> Result<Weight, OpsError> {
+        self.inner.upload_matrix(tensor, batch_invariant)
     }
 
     fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError> {

@@ -100,7 +100,9 @@ pub enum Pool {
 /// An executor: CPU, GPU, recorder or tape.
 pub trait Ops: Send + Sync {
     /// Takes a matrix `[outputs, inputs]` for [`Ops::linear`]. The tensor's mapped pages may be given back afterwards.
-    fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError>;
+    /// `batch_invariant` asks that a row of a product have the same bits whatever rows are beside it; else few rows may be
+    /// multiplied in another arithmetic than many where the executor's precision allows it.
+    fn upload_matrix(&self, tensor: &Tensor, batch_invariant: bool) -> Result<Weight, OpsError>;
 
     /// Takes a table for [`Ops::embed`].
     fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError>;

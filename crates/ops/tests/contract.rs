@@ -108,14 +108,15 @@ fn results_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn a_row_of_a_quantized_product_is_the_same_in_any_company() {
     for isa in Isa::available() {
-        for precision in [Precision::Exact, Precision::Default] {
+        let precisions = [(Precision::Exact, false), (Precision::Default, false), (Precision::Fast, true)];
+        for (precision, batch_invariant) in precisions {
             let ops = at(precision, isa, 2);
             for format in ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"] {
                 let (rows, inputs, outputs) = (100, 1088, 77);
                 let mut random = Random(7);
                 let tensor = Tensor::from_f32("w", vec![outputs, inputs], random.values(outputs * inputs, 0.1));
                 let tensor = tensor.encode(Format::from_name(format).unwrap()).unwrap();
-                let weight = ops.upload_matrix(&tensor).unwrap();
+                let weight = ops.upload_matrix(&tensor, batch_invariant).unwrap();
                 let w = Linear { weight, bias: None, inputs, outputs, key: Key { layer: None, name: "w" } };
                 let x = random.values(rows * inputs, 1.0);
                 let product = |rows: std::ops::Range<usize>| {
@@ -130,6 +131,28 @@ fn a_row_of_a_quantized_product_is_the_same_in_any_company() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn weights_that_8_bits_cannot_hold_are_not_rounded_to_them() {
+    for isa in Isa::available().into_iter().filter(|isa| !matches!(isa, Isa::Amx | Isa::Neon)) {
+        let (rows, inputs, outputs) = (20, 64, 33);
+        let mut random = Random(3);
+        let (x, mut w) = (random.values(rows * inputs, 1.0), random.values(outputs * inputs, 0.1));
+        let product = |precision, w: &[f32]| {
+            let ops = at(precision, isa, 2);
+            let tensor = Tensor::from_f32("w", vec![outputs, inputs], w.to_vec());
+            let weight = ops.upload_matrix(&tensor, false).unwrap();
+            let w = Linear { weight, bias: None, inputs, outputs, key: Key { layer: None, name: "w" } };
+            ops.read(&ops.linear(&ops.input(rows, inputs, x.clone()), &w)).unwrap()
+        };
+        let [exact, fast] = [Precision::Exact, Precision::Fast].map(|precision| product(precision, &w));
+        within(&fast, &exact, 0.02).unwrap_or_else(|why| panic!("{isa}: {why}"));
+        // Its 127th is beyond half precision.
+        w[inputs * outputs / 2] = 1e9;
+        let [exact, fast] = [Precision::Exact, Precision::Fast].map(|precision| product(precision, &w));
+        same_bits(&fast, &exact).unwrap_or_else(|why| panic!("{isa}: {why}"));
     }
 }
 

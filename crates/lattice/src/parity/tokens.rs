@@ -194,7 +194,7 @@ fn dense_layers(dir: &Path, cx: &Context) -> Result<Vec<Linear>, Stop> {
         let weight = Checkpoint::open(folder).and_then(|checkpoint| checkpoint.get("linear.weight"));
         let weight = weight.map_err(Stop::failed)?;
         let (inputs, outputs, key) = (weight.cols(), weight.rows(), Key { layer: None, name: "dense" });
-        let weight = cx.ops.upload_matrix(&weight).map_err(Stop::failed)?;
+        let weight = cx.ops.upload_matrix(&weight, false).map_err(Stop::failed)?;
         Ok(Linear { weight, bias: None, inputs, outputs, key })
     };
     folders.iter().map(layer).collect()

@@ -10,6 +10,7 @@ use kernels::{
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weights::{Format, Tensor};
 
 /// Rows of a tile: enough to reuse a panel of weights, few enough to stay in the second-level cache.
@@ -57,13 +58,20 @@ impl Matrix {
     pub(super) fn new(
         kernels: &Kernels,
         precision: Precision,
+        batch_invariant: bool,
         pool: &Pool,
         tensor: &Tensor,
     ) -> Result<Matrix, OpsError> {
+        let rounded = match precision {
+            Precision::Fast if kernels.matrix_unit().is_none() && kernels.prefers_integers() => in_8_bits(pool, tensor),
+            _ => None,
+        };
+        let tensor = rounded.as_ref().unwrap_or(tensor);
         let in_integers = match precision {
             Precision::Exact => false,
             Precision::Default => true,
-            Precision::Fast => !kernels.has_tiles(),
+            // On matrix units in bf16, unless that were so for many rows only.
+            Precision::Fast => !kernels.has_tiles() || batch_invariant,
         };
         let stored = match tensor.format() {
             Format::F32 | Format::F64 => Stored::F32,
@@ -126,6 +134,29 @@ impl Matrix {
             Matrix::Interleaved(w) => (w.outs(), w.ins()),
         }
     }
+}
+
+/// The plain numbers of a tensor as Q8_0, whose mapped pages are given back on the way; `None` where its rows are no whole blocks, it
+/// is quantized already, or a number is none that the format holds.
+fn in_8_bits(pool: &Pool, tensor: &Tensor) -> Option<Tensor> {
+    let (rows, cols) = (tensor.rows(), tensor.cols());
+    let plain = matches!(tensor.format(), Format::F32 | Format::F64 | Format::F16 | Format::BF16);
+    let width = Format::Q8_0.row_bytes(cols).filter(|_| plain && rows * cols > 0)?;
+    let tall = (BYTES_TOGETHER / tensor.row_bytes().max(1)).max(1);
+    let mut bytes = vec![0; rows * width];
+    let failed = AtomicBool::new(false);
+    pool.chunks(&mut bytes, tall * width, |i, bytes| {
+        let part = tensor.slice_rows(i * tall..rows.min((i + 1) * tall));
+        match part.and_then(|part| part.encode(Format::Q8_0)) {
+            Ok(part) => bytes.copy_from_slice(part.bytes()),
+            Err(_) => failed.store(true, Ordering::Relaxed),
+        }
+    });
+    if failed.into_inner() {
+        return None;
+    }
+    tensor.release();
+    Tensor::from_bytes(tensor.name(), vec![rows, cols], Format::Q8_0, bytes).ok()
 }
 
 /// Fills panels of `width` rows each from a tensor, whose mapped pages are given back on the way, so that a matrix is never in

@@ -39,10 +39,11 @@ pub enum Precision {
     /// whole texts, are made of bfloat16 pieces, within 2⁻¹⁶ of the exact ones; elsewhere these are exact.
     #[default]
     Default,
-    /// On machines with matrix units, both factors of products with weights that are not quantized are rounded to bfloat16,
-    /// within 2⁻⁸ of the exact one, and with AMX those of attention over whole texts and of many rows with quantized weights.
-    /// Everywhere many tokens of a gated delta net are matrix products, within 10⁻⁵ of the largest number of what they are one by
-    /// one. Else the default.
+    /// Both factors of products with weights that are not quantized are rounded: to bfloat16 on machines with matrix units, within
+    /// 2⁻⁸ of the exact one; elsewhere to 8 bits with a scale for each 32 inputs, within some 2⁻⁸ of the largest of these, where rows
+    /// of weights are whole 32s and the machine is no slower at it. With AMX also attention over whole texts is in
+    /// bfloat16, and so are products of many rows with quantized weights, unless these are to be batch-invariant. Many tokens of a
+    /// gated delta net are matrix products, within 10⁻⁵ of the largest number of what they are one by one. Else the default.
     Fast,
 }
 
@@ -129,8 +130,8 @@ fn vector(v: &Vector) -> &[f32] {
 }
 
 impl Ops for Cpu {
-    fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError> {
-        Ok(Weight::new(linear::Matrix::new(self.kernels, self.precision, &self.pool, tensor)?))
+    fn upload_matrix(&self, tensor: &Tensor, batch_invariant: bool) -> Result<Weight, OpsError> {
+        Ok(Weight::new(linear::Matrix::new(self.kernels, self.precision, batch_invariant, &self.pool, tensor)?))
     }
 
     fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError> {

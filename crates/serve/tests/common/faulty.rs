@@ -46,8 +46,8 @@ impl Ops for Faulty {
         }
     }
 
-    fn upload_matrix(&self, tensor: &Tensor) -> Result<Weight, OpsError> {
-        self.cpu.upload_matrix(tensor)
+    fn upload_matrix(&self, tensor: &Tensor, batch_invariant: bool) -> Result<Weight, OpsError> {
+        self.cpu.upload_matrix(tensor, batch_invariant)
     }
 
     fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError> {
