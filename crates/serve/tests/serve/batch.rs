@@ -1,7 +1,6 @@
 //! Batch files without a server: answers, errors, and going on after a stop.
 
-mod common;
-use common::{TEMPLATE, golden, model, options, question, tiny};
+use crate::common::{TEMPLATE, golden, model, options, question, tiny};
 use lattice_serve::{ServeError, Summary, batch};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,7 +1,6 @@
 //! Embeddings, reranking and tokens against a live server.
 
-mod common;
-use common::{Live, golden, model, options, with};
+use crate::common::{Live, golden, model, options, question, with};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -138,9 +137,9 @@ fn passages_are_ranked_best_first_by_a_cross_encoder_or_by_cosine() {
 #[test]
 fn a_model_of_another_kind_is_refused_by_name() {
     let live = Live::start(options(vec![model("small", &golden("st_bert_mean"))]));
-    let (status, error) = live.error("/v1/chat/completions", &common::question("hi"));
+    let (status, error) = live.error("/v1/chat/completions", &question("hi"));
     assert_eq!((status, &error["code"]), (404, &"model_not_found".into()));
-    let (status, error) = live.error("/v1/chat/completions", &with(common::question("hi"), json!({"model": "small"})));
+    let (status, error) = live.error("/v1/chat/completions", &with(question("hi"), json!({"model": "small"})));
     assert_eq!((status, &error["param"]), (400, &"model".into()));
     assert!(error["message"].as_str().unwrap().starts_with("small is an embedder"), "{error}");
 }

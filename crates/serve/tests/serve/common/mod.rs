@@ -1,6 +1,6 @@
 //! A live server on a free port, and a client that shows what goes over the wire.
 
-#![allow(dead_code, unreachable_pub, missing_docs)] // each test file uses its own part
+#![allow(unreachable_pub)] // the other files use it
 
 use hub::Hub;
 use inference::EngineOptions;

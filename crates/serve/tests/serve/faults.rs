@@ -1,10 +1,9 @@
 //! What goes wrong inside is the answer of the requests that it meets, and a client that takes nothing holds nobody up.
 
-mod common;
 #[path = "common/faulty.rs"]
 mod faulty;
 
-use common::{Live, TEMPLATE, golden, model, options, question, tiny, with};
+use crate::common::{Live, TEMPLATE, golden, model, options, question, tiny, with};
 use faulty::{Fault, Faulty};
 use ops::{Cpu, CpuOptions, Precision};
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! Several models in one process: names, opening at the first request, closing, a memory budget.
 
-mod common;
-use common::{Live, TEMPLATE, golden, model, options, question, tiny, with};
+use crate::common::{Live, TEMPLATE, golden, model, options, question, tiny, with};
 use serde_json::json;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,6 @@
 //! What a server that strangers reach must stand: keys, pages, limits, hostile bodies, clients that go away, its end.
 
-mod common;
-use common::{Answer, Live, TEMPLATE, model, options, question, smollm2, tiny, with};
+use crate::common::{Answer, Live, TEMPLATE, model, options, question, smollm2, tiny, with};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 //! What the server says of itself is what it does.
 
-mod common;
-use common::{Live, question, with};
+use crate::common::{Live, question, with};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -1,7 +1,6 @@
 //! What a model sees of tools, and which of its tokens are text.
 
-mod common;
-use common::{Live, TEMPLATE, model, options, question, tiny, with};
+use crate::common::{Live, TEMPLATE, model, options, question, tiny, with};
 use serde_json::{Value, json};
 
 const CHAT: &str = "/v1/chat/completions";

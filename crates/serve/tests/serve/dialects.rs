@@ -1,7 +1,6 @@
 //! The other forms of a conversation: `/v1/responses` and Anthropic's `/v1/messages`.
 
-mod common;
-use common::{Live, TEMPLATE, model, options, tiny, with};
+use crate::common::{Live, TEMPLATE, model, options, tiny, with};
 use serde_json::{Value, json};
 
 const RESPONSES: &str = "/v1/responses";

@@ -1,7 +1,6 @@
 //! HTTPS, with a certificate of the tests' own.
 
-mod common;
-use common::{Live, TEMPLATE, model, options, question, tiny};
+use crate::common::{Live, TEMPLATE, model, options, question, tiny};
 use lattice_serve::{Server, TlsFiles};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/data").join(name)
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -1,7 +1,6 @@
 //! Answers held to JSON Schemas and grammars, and tool calls that must come.
 
-mod common;
-use common::{Live, options, question, smollm2, with};
+use crate::common::{Live, options, question, smollm2, with};
 use inference::EngineOptions;
 use ops::{Cpu, CpuOptions};
 use serde_json::{Value, json};

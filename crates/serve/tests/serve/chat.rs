@@ -1,7 +1,6 @@
 //! Chat completions and completions against a live server.
 
-mod common;
-use common::{Live, options, question, smollm2, with};
+use crate::common::{Live, options, question, smollm2, with};
 use serde_json::{Value, json};
 
 const CHAT: &str = "/v1/chat/completions";
