@@ -151,7 +151,7 @@ pub(super) trait Form {
 }
 
 macro_rules! forms {
-    ($($form:ident)*) => {
+    ($dollar:tt $($form:ident)*) => {
         $(
             #[allow(non_camel_case_types)] // the format's name
             pub(super) struct $form;
@@ -160,25 +160,22 @@ macro_rules! forms {
             }
         )*
 
-    };
-}
-forms!(Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K);
-
-/// `$body` with `$F` as the [`Form`] of a format.
-macro_rules! with_form {
-    ($format:expr, $F:ident => $body:expr) => {
-        $crate::quant::lanes::with_form!($format, $F => $body; Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K)
-    };
-    ($format:expr, $F:ident => $body:expr; $($form:ident)*) => {
-        match $format {
-            $(weights::Format::$form => {
-                type $F = $crate::quant::lanes::$form;
-                $body
-            })*
-            format => unreachable!("{format} is not interleaved"),
+        /// `$body` with `$F` as the [`Form`] of a format.
+        macro_rules! with_form {
+            ($dollar format:expr, $dollar F:ident => $dollar body:expr) => {
+                match $dollar format {
+                    $(weights::Format::$form => {
+                        type $dollar F = $dollar crate::quant::lanes::$form;
+                        $dollar body
+                    })*
+                    format => unreachable!("{format} is not interleaved"),
+                }
+            };
         }
     };
 }
+forms!($ Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K);
+#[expect(clippy::single_component_path_imports, reason = "where `amx` finds it")]
 pub(super) use with_form;
 
 /// Weights as they lie in [`Interleaved`](crate::Interleaved).
