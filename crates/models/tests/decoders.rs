@@ -2,6 +2,7 @@
 //! has; and the promises about caches: however a text is cut into passes, and whoever shares them, it gives the same bits.
 
 use lattice_models::{Batch, Caches, Config, Forward, Loaded, Place, find, load};
+use ops::contract::Unfused;
 use ops::{Act, Cpu, CpuOptions, Deferred, Isa, KvFormat, Ops, Past, Precision};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,11 @@ impl Case {
         self.config().contains("\"dynamic\"")
     }
 
+    /// Has it layers with a recurrent state?
+    fn recurs(&self) -> bool {
+        self.config().contains("\"linear_attention\"")
+    }
+
     fn config(&self) -> String {
         std::fs::read_to_string(self.dir.join("config.json")).unwrap()
     }
@@ -81,7 +87,11 @@ fn every_isa() -> impl Iterator<Item = Cpu> {
 }
 
 fn exact(isa: Isa) -> Cpu {
-    Cpu::new(&CpuOptions { isa: Some(isa), precision: Precision::Exact, ..CpuOptions::default() }).unwrap()
+    at(Precision::Exact, isa)
+}
+
+fn at(precision: Precision, isa: Isa) -> Cpu {
+    Cpu::new(&CpuOptions { isa: Some(isa), precision, ..CpuOptions::default() }).unwrap()
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -206,36 +216,50 @@ fn outputs(case: &Case, ops: &dyn Ops, loaded: &Loaded) -> Vec<(String, Vec<f32>
 
 #[test]
 fn every_decoder_agrees_with_the_reference_on_every_isa() {
+    for isa in Isa::available() {
+        agree_with_the_reference(&cases(), isa, &exact(isa));
+    }
+}
+
+/// At precision fast many tokens go through a delta net as matrix products; products of weights, which fast rounds, are exact here.
+#[test]
+fn delta_nets_agree_with_the_reference_at_precision_fast_too() {
+    let cases: Vec<Case> = cases().into_iter().filter(|case| case.recurs() && !case.weights().is_file()).collect();
+    for isa in Isa::available() {
+        let (ops, delta) = (exact(isa), at(Precision::Fast, isa));
+        agree_with_the_reference(&cases, isa, &Unfused { ops: &ops, delta: &delta });
+    }
+}
+
+fn agree_with_the_reference(cases: &[Case], isa: Isa, ops: &dyn Ops) {
     let (mut failures, mut compared) = (Vec::new(), 0);
-    for case in cases() {
+    for case in cases {
         let expected = weights::Checkpoint::open(case.dir.join("expected.safetensors")).unwrap();
-        for cpu in every_isa() {
-            let loaded = load(case.weights(), &cpu).unwrap_or_else(|error| panic!("{}: {error}", case.name()));
-            let outputs = outputs(&case, &cpu, &loaded);
-            for (name, tolerance) in case.compare.as_object().unwrap() {
-                let at = format!("{} {name} {:?}", case.name(), cpu.isa());
-                if !outputs.iter().any(|(n, _)| n == name) {
-                    failures.push(format!("{at}: not computed"));
-                }
-                let theirs = expected.get(name).unwrap();
-                let theirs = match theirs.to_i64() {
-                    Ok(ids) => ids.into_iter().map(|id| id as f32).collect(),
-                    Err(_) => theirs.to_f32().unwrap(),
-                };
-                let (atol, rtol) = (tolerance["atol"].as_f64().unwrap(), tolerance["rtol"].as_f64().unwrap());
-                let excess = |(a, b): (&f32, &f32)| {
-                    let (a, b) = (f64::from(*a), f64::from(*b));
-                    if a == b { 0.0 } else { (a - b).abs() / (atol + rtol * b.abs()) }
-                };
-                for (_, ours) in outputs.iter().filter(|(n, _)| n == name) {
-                    assert_eq!(ours.len(), theirs.len(), "{at}");
-                    // NaN is larger than any tolerance
-                    let larger = |w: f64, e: f64| if e > w || e.is_nan() { e } else { w };
-                    let worst = ours.iter().zip(&theirs).map(excess).fold(0.0, larger);
-                    compared += 1;
-                    if worst.is_nan() || worst > 1.0 {
-                        failures.push(format!("{at}: {worst:.2} times the tolerance of {atol:e}"));
-                    }
+        let loaded = load(case.weights(), ops).unwrap_or_else(|error| panic!("{}: {error}", case.name()));
+        let outputs = outputs(case, ops, &loaded);
+        for (name, tolerance) in case.compare.as_object().unwrap() {
+            let at = format!("{} {name} {:?}", case.name(), isa);
+            if !outputs.iter().any(|(n, _)| n == name) {
+                failures.push(format!("{at}: not computed"));
+            }
+            let theirs = expected.get(name).unwrap();
+            let theirs = match theirs.to_i64() {
+                Ok(ids) => ids.into_iter().map(|id| id as f32).collect(),
+                Err(_) => theirs.to_f32().unwrap(),
+            };
+            let (atol, rtol) = (tolerance["atol"].as_f64().unwrap(), tolerance["rtol"].as_f64().unwrap());
+            let excess = |(a, b): (&f32, &f32)| {
+                let (a, b) = (f64::from(*a), f64::from(*b));
+                if a == b { 0.0 } else { (a - b).abs() / (atol + rtol * b.abs()) }
+            };
+            for (_, ours) in outputs.iter().filter(|(n, _)| n == name) {
+                assert_eq!(ours.len(), theirs.len(), "{at}");
+                // NaN is larger than any tolerance
+                let larger = |w: f64, e: f64| if e > w || e.is_nan() { e } else { w };
+                let worst = ours.iter().zip(&theirs).map(excess).fold(0.0, larger);
+                compared += 1;
+                if worst.is_nan() || worst > 1.0 {
+                    failures.push(format!("{at}: {worst:.2} times the tolerance of {atol:e}"));
                 }
             }
         }

@@ -43,7 +43,7 @@ bench/kernels/run [--threads N] [--exact | --fast] [--memory MIB] [--json] [word
 
   --threads N    threads of the executor and of the limits (1)
   --exact        precision exact instead of the default, where quantized weights are multiplied in integers
-  --fast         precision fast: on matrix units one bf16 piece of everything
+  --fast         precision fast: plain weights in one bf16 piece on matrix units, elsewhere in 8 bits
   --memory MIB   copies of a matrix that take turns, together (128)
   --json         an object a line
   words          only the rows of the table that have all of them, each a whole column: avx2 Q4_K smollm2 64";

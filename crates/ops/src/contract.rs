@@ -503,50 +503,55 @@ fn mixtures(table: &mut Rows) {
 }
 
 /// An executor without its overrides: the defaults of [`Ops`] compose its plain operations.
-pub struct Unfused<'a>(pub &'a dyn Ops);
+pub struct Unfused<'a> {
+    /// Whose operations these are.
+    pub ops: &'a dyn Ops,
+    /// Whose gated delta nets: the same, or another that works on the same values, at another precision.
+    pub delta: &'a dyn Ops,
+}
 
 impl Ops for Unfused<'_> {
     fn upload_matrix(&self, tensor: &Tensor, batch_invariant: bool) -> Result<Weight, OpsError> {
-        self.0.upload_matrix(tensor, batch_invariant)
+        self.ops.upload_matrix(tensor, batch_invariant)
     }
     fn upload_table(&self, tensor: &Tensor) -> Result<Table, OpsError> {
-        self.0.upload_table(tensor)
+        self.ops.upload_table(tensor)
     }
     fn upload_vector(&self, tensor: &Tensor) -> Result<Vector, OpsError> {
-        self.0.upload_vector(tensor)
+        self.ops.upload_vector(tensor)
     }
     fn input(&self, rows: usize, cols: usize, data: Vec<f32>) -> Act {
-        self.0.input(rows, cols, data)
+        self.ops.input(rows, cols, data)
     }
     fn embed(&self, table: &Table, ids: &[u32]) -> Act {
-        self.0.embed(table, ids)
+        self.ops.embed(table, ids)
     }
     fn linear(&self, x: &Act, w: &Linear) -> Act {
-        self.0.linear(x, w)
+        self.ops.linear(x, w)
     }
     fn norm(&self, x: &Act, norm: &Norm) -> Act {
-        self.0.norm(x, norm)
+        self.ops.norm(x, norm)
     }
     fn add(&self, x: Act, y: &Act) -> Act {
-        self.0.add(x, y)
+        self.ops.add(x, y)
     }
     fn activation(&self, x: Act, kind: Activation) -> Act {
-        self.0.activation(x, kind)
+        self.ops.activation(x, kind)
     }
     fn glu(&self, gate: Act, up: &Act, kind: Activation) -> Act {
-        self.0.glu(gate, up, kind)
+        self.ops.glu(gate, up, kind)
     }
     fn rope(&self, x: Act, angles: &Act, rope: Rope) -> Act {
-        self.0.rope(x, angles, rope)
+        self.ops.rope(x, angles, rope)
     }
     fn attend(&self, q: &Act, k: &Act, v: &Act, attention: &Attention, spans: &[Span]) -> Act {
-        self.0.attend(q, k, v, attention, spans)
+        self.ops.attend(q, k, v, attention, spans)
     }
     fn kv_cache(&self, spec: KvSpec) -> KvCache {
-        self.0.kv_cache(spec)
+        self.ops.kv_cache(spec)
     }
     fn copy_page(&self, cache: &KvCache, from: u32, to: u32) {
-        self.0.copy_page(cache, from, to)
+        self.ops.copy_page(cache, from, to)
     }
     fn attend_cached(
         &self,
@@ -557,10 +562,10 @@ impl Ops for Unfused<'_> {
         pasts: &[Past],
         cache: &KvCache,
     ) -> Act {
-        self.0.attend_cached(q, kv, attention, spans, pasts, cache)
+        self.ops.attend_cached(q, kv, attention, spans, pasts, cache)
     }
     fn state_cache(&self, spec: StateSpec) -> StateCache {
-        self.0.state_cache(spec)
+        self.ops.state_cache(spec)
     }
     fn delta(
         &self,
@@ -571,27 +576,27 @@ impl Ops for Unfused<'_> {
         spans: &[Span],
         states: Option<(&StateCache, &[Past])>,
     ) -> Act {
-        self.0.delta(qkv, a, b, delta, spans, states)
+        self.delta.delta(qkv, a, b, delta, spans, states)
     }
     fn copy_state(&self, cache: &StateCache, from: u32, to: u32) {
-        self.0.copy_state(cache, from, to)
+        self.ops.copy_state(cache, from, to)
     }
     fn read_state(&self, cache: &StateCache, slot: u32) -> Result<State, OpsError> {
-        self.0.read_state(cache, slot)
+        self.ops.read_state(cache, slot)
     }
     fn experts(&self, x: &Act, scores: &Act, routing: Routing, experts: &[Expert], kind: Activation) -> Act {
-        self.0.experts(x, scores, routing, experts, kind)
+        self.ops.experts(x, scores, routing, experts, kind)
     }
     fn scale(&self, x: Act, factor: f32) -> Act {
-        self.0.scale(x, factor)
+        self.ops.scale(x, factor)
     }
     fn rows(&self, x: &Act, rows: &[u32]) -> Act {
-        self.0.rows(x, rows)
+        self.ops.rows(x, rows)
     }
     fn pool(&self, x: &Act, spans: &[Span], pool: Pool) -> Act {
-        self.0.pool(x, spans, pool)
+        self.ops.pool(x, spans, pool)
     }
     fn read(&self, x: &Act) -> Result<Vec<f32>, OpsError> {
-        self.0.read(x)
+        self.ops.read(x)
     }
 }
